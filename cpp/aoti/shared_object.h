@@ -1,0 +1,56 @@
+// A library opened from memory: ELF check, DT_NEEDED on our shims, memfd, dlopen, and complete
+// unloading in the destructor.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/export.h"
+
+namespace cudaexec {
+
+/// What the loader must know of a library before it is opened.
+struct ElfReport {
+  std::vector<std::string> needed;             // DT_NEEDED
+  std::vector<std::string> undefined;          // undefined dynamic symbols, without weak ones
+  std::vector<std::string> missing;            // of these: neither ours nor in a needed system library
+  std::vector<std::string> unique;             // STB_GNU_UNIQUE definitions: they prevent unloading
+  std::string isa;                             // x86-64 level marked in the file ("" if none)
+  std::string min_glibc, min_glibcxx;          // e.g. "2.34", "3.4.30"; "" if none
+};
+
+/// Reads an ELF image without opening it. @throws FormatError if it is damaged or not an ELF64
+/// x86-64 shared object. `name` appears in messages.
+CUDAEXEC_API ElfReport inspect_elf(std::span<const std::byte> image, const std::string& name);
+
+class CUDAEXEC_API SharedObject {
+ public:
+  /// Checks and opens `image` (copied). Bound to our shims whatever else is loaded in the process.
+  /// @throws FormatError, TargetError (names every missing symbol, or the ISA level), FileError.
+  static std::shared_ptr<SharedObject> open(std::span<const std::byte> image,
+                                            const std::string& name);
+  ~SharedObject();
+  SharedObject(const SharedObject&) = delete;
+  SharedObject& operator=(const SharedObject&) = delete;
+
+  /// Address of a symbol, or null.
+  [[nodiscard]] void* symbol(const char* name) const noexcept;
+  /// The path it was opened under, as in /proc/self/maps and dladdr.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// Libraries open now: leak tests compare it.
+  static int64_t live_count() noexcept;
+
+ private:
+  SharedObject() = default;
+  void* handle_ = nullptr;
+  int fd_ = -1;
+  std::string path_;
+  std::string name_;
+  std::string directory_;  // private directory of the file fallback, removed at the end
+};
+
+}  // namespace cudaexec

@@ -1,0 +1,3 @@
+# Sources of cpp/aoti, relative to cpp/.
+set(CUDAEXEC_AOTI_SOURCES
+)

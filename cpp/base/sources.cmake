@@ -1,0 +1,6 @@
+# Sources of cpp/base, relative to cpp/.
+set(CUDAEXEC_BASE_SOURCES
+    base/error.cpp
+    base/log.cpp
+    base/fault.cpp
+)

@@ -1,0 +1,3 @@
+# Sources of cpp/ops, relative to cpp/.
+set(CUDAEXEC_OPS_SOURCES
+)

@@ -1,0 +1,3 @@
+# Sources of cpp/runtime, relative to cpp/.
+set(CUDAEXEC_RUNTIME_SOURCES
+)
