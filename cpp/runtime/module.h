@@ -2,8 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,12 +21,14 @@ struct ModuleState;
 /// One flat input or output of a call.
 using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Tensor>;
 
+/// Bytes.
 struct MemoryStats {
-  size_t weights_mapped = 0;    // bytes of weights used in place from the file
-  size_t weights_private = 0;   // bytes of copies: mutable state, packed operands
-  size_t working_current = 0;   // bytes of outputs and intermediates alive
+  size_t weights_mapped = 0;   // weights used in place from the file
+  size_t weights_private = 0;  // weights in memory of their own: replaced ones, misaligned ones
+  size_t state = 0;            // mutable buffers of the Module's own session
+  size_t working_current = 0;  // outputs, intermediates and input copies alive
   size_t working_peak = 0;
-  size_t cached = 0;            // bytes kept for reuse; trim() returns them
+  size_t cached = 0;  // kept for reuse; trim() returns it
 };
 
 /// Thread-safe. Methods, outputs and everything else that needs it keep it alive.
@@ -33,28 +36,43 @@ class CUDAEXEC_API Module {
  public:
   /// Opens `pte_path` and `ptd_path` (empty: the file of the same name ending in .ptd beside
   /// it, if the program needs one). `device` "" means the program's own.
-  /// @throws FormatError, VersionError, WeightsError, TargetError, FileError; then nothing is left behind.
+  /// A method that cannot run here is refused by method(), not by load(), as long as another one
+  /// can run.
+  /// @throws FormatError, VersionError, WeightsError, TargetError, DeviceError, NotSupported,
+  /// FileError, OutOfMemory; then nothing is left behind.
   static std::shared_ptr<Module> load(const std::string& pte_path, const std::string& ptd_path,
                                       const std::string& device, const LoadOptions& options);
   ~Module();
 
+  /// In the order of export; refused ones too.
   [[nodiscard]] std::vector<std::string> method_names() const;
-  /// @throws InputError naming the methods there are; ClosedError.
+  /// @throws InputError naming the methods there are; TargetError or NotSupported if this one
+  /// cannot run here; ClosedError.
   [[nodiscard]] std::shared_ptr<Method> method(const std::string& name);
   [[nodiscard]] MemoryStats memory_stats() const;
+  /// Returns cached memory to the system and drops idle containers but one a method; bytes
+  /// released.
   size_t trim();
-  /// FQNs with a copy of each value: weights and current state (of the Module's own session).
+  /// FQNs, sorted, with a copy of each value: weights and current state (of the Module's own
+  /// session). Waits for a call that is changing the state. @throws ClosedError, OutOfMemory.
   [[nodiscard]] std::vector<std::pair<std::string, Tensor>> state() const;
-  /// Replaces weights by name, all or nothing. Each tensor: dtype and shape of the FQN, any strides.
+  /// Replaces weights and state by name, all or nothing. Each tensor: dtype and shape of the FQN,
+  /// any strides; copied before return. Calls in flight finish with the old weights, later ones use
+  /// the new. Tied weights change together.
+  /// @throws WeightsError (unknown name, conflicting values for tied weights), ShapeError,
+  /// DtypeError, DeviceError, OutOfMemory, ClosedError; then nothing changed.
   void load_weights(const std::vector<std::pair<std::string, Tensor>>& weights);
-  /// Frees everything; waits for calls in flight. Later calls raise ClosedError.
+  /// Seeds the random numbers of the Module's own session. @throws ClosedError.
+  void manual_seed(uint64_t seed);
+  /// Frees everything; waits for calls in flight. Later calls raise ClosedError. Outputs stay
+  /// valid.
   void close() noexcept;
   [[nodiscard]] bool closed() const noexcept;
-  /// Which code variant runs, and why others do not: JSON text.
+  /// Files, methods, which code variant of each runs and why others do not: JSON text.
   [[nodiscard]] std::string describe_json() const;
 
  private:
-  Module() = default;
+  explicit Module(std::shared_ptr<ModuleState> state) noexcept;
   std::shared_ptr<ModuleState> state_;
 };
 
@@ -63,10 +81,15 @@ class CUDAEXEC_API Method {
  public:
   virtual ~Method() = default;
   [[nodiscard]] virtual const MethodSpec& spec() const noexcept = 0;
-  /// `inputs`: one per flat leaf of spec().inputs, tensors of any strides on any device. Checks all,
-  /// then runs; returns one value per leaf of spec().outputs. Outputs own their memory.
-  /// @throws InputError, ShapeError, DtypeError, DeviceError, OutOfMemory, ClosedError, InternalError.
-  [[nodiscard]] virtual std::vector<Value> call(std::vector<Value> inputs, StreamRef stream) = 0;
+  /// `inputs`: one per flat leaf of spec().inputs; tensors of any strides (negative ones must have
+  /// been copied). Consumed: tensors are moved from. Checks all of them before anything runs, then
+  /// runs and returns one value per leaf of spec().outputs. The memory of inputs is never written
+  /// and outputs own theirs; an input whose strides differ from the compiled ones, that is not
+  /// aligned to its element size, or that the program writes is copied first. Any number of threads
+  /// may call.
+  /// @throws InputError, ShapeError, DtypeError, DeviceError, OutOfMemory, ClosedError,
+  /// InternalError.
+  [[nodiscard]] virtual std::vector<Value> call(std::span<Value> inputs, StreamRef stream) = 0;
 };
 
 }  // namespace cudaexec
