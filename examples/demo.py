@@ -37,7 +37,7 @@ print(json.dumps({"load": loaded - start, "first": first - loaded, "call": sorte
 
 
 def make_model():
-    """A ResNet-style network for 64 x 64 images, 10 classes; random weights, batch norm folded by nobody."""
+    """Build a ResNet-style classifier of 64 x 64 images into 10 classes, with random weights."""
     from torch import nn
 
     class Block(nn.Module):

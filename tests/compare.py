@@ -1,4 +1,4 @@
-"""Comparing what a program returned with what eager torch returns: value, dtype, shape, structure."""
+"""Compares what a program returned with eager torch: value, dtype, shape, structure."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Generated code then asserts sizes and strides of inputs and call-out results; read once per library.
+# Generated code then asserts sizes and strides of inputs and call-out results.
+# It reads the variable once per library, so it is set before anything is loaded.
 os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")
 
 import pytest

@@ -1,4 +1,4 @@
-"""Runs the calls of a pickle in a process where torch cannot be imported: `python ... calls.pickle`."""
+"""Runs the calls of a pickle in a process where torch cannot be imported."""
 
 import pickle
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.modules["torch"] = None  # type: ignore[assignment]
 
-import numpy as np
+import numpy as np  # noqa: E402
 
 
 def decode(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Rules of the source tree that a machine can check: sizes, layers, includes, process-wide state."""
+"""Rules of the source tree that a machine can check: sizes, layers, includes."""
 
 import re
 import subprocess
