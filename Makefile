@@ -67,8 +67,13 @@ test: lint $(VENV)/.installed $(VENV)/.test-deps .venv-et/.installed .venv-other
 	CUDAEXEC_ET_PYTHON="$(CURDIR)/.venv-et/bin/python" CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" \
 		$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/bench_forward.py
+# XNNPACK as a peer of the benchmarks, without its dependencies, beside the environment.
+.bench-site/.installed: $(VENV)/.deps
+	$(PIP) install --no-deps --target .bench-site 'executorch==1.5.1' ruamel.yaml tabulate torchao
+	@touch $@
+
+bench: $(VENV)/.installed .bench-site/.installed
+	$(BIN)/python benchmarks/bench_forward.py $(BENCH_ARGS)
 
 clean:
-	rm -rf build dist .venv .venv-et .venv-other
+	rm -rf build dist .venv .venv-et .venv-other .bench-site
