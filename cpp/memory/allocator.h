@@ -15,10 +15,12 @@ inline constexpr size_t kDefaultAlignment = 64;  // bytes; also what generated c
 class CUDAEXEC_API Allocator {
  public:
   virtual ~Allocator() = default;
-  /// Returns at least `nbytes` bytes (`nbytes` > 0) aligned to kDefaultAlignment, uninitialised, usable
-  /// by work ordered on `stream`. @throws OutOfMemory with the size; then nothing was allocated.
+  /// Returns at least `nbytes` bytes (`nbytes` > 0) aligned to kDefaultAlignment, uninitialised,
+  /// usable by work ordered on `stream`. @throws OutOfMemory with the size; then nothing was
+  /// allocated.
   [[nodiscard]] virtual void* allocate(size_t nbytes, StreamRef stream) = 0;
-  /// Gives back what allocate() returned, with the same `nbytes`, once work ordered on `stream` is done.
+  /// Gives back what allocate() returned, with the same `nbytes`, once work ordered on `stream` is
+  /// done.
   virtual void deallocate(void* data, size_t nbytes, StreamRef stream) noexcept = 0;
   /// Returns cached memory to the system; gives the number of bytes released.
   virtual size_t trim() noexcept { return 0; }

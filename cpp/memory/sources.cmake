@@ -1,4 +1,7 @@
 # Sources of cpp/memory, relative to cpp/.
 set(CUDAEXEC_MEMORY_SOURCES
+    memory/caching_allocator.cpp
     memory/cpu_allocator.cpp
+    memory/limiting_allocator.cpp
+    memory/statistics_allocator.cpp
 )

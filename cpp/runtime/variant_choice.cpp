@@ -1,0 +1,60 @@
+#include "runtime/variant_choice.h"
+
+#include "base/str.h"
+
+namespace cudaexec {
+namespace {
+
+/// Why `variant` cannot be used, or "".
+std::string reason_against(const CodeVariant& variant, const CpuFeatures& features,
+                           const std::string& forced_isa) {
+  if (variant.target != "cpu") return "is not CPU code";
+  if (!forced_isa.empty() && variant.isa != forced_isa) {
+    return str("isa=\"", forced_isa, "\" was asked for");
+  }
+  if (!variant.isa.empty()) {
+    const std::string missing = features.missing_for_level(variant.isa);
+    if (missing == variant.isa) return "is of an instruction-set level unknown to this version";
+    if (!missing.empty()) return str("needs ", missing, ", which this CPU lacks");
+  }
+  for (const std::string& flag : variant.cpu_flags) {
+    if (!features.has(flag)) return str("needs ", flag, ", which this CPU lacks");
+  }
+  return {};
+}
+
+}  // namespace
+
+VariantChoice choose_cpu_variant(const std::vector<CodeVariant>& variants,
+                                 const CpuFeatures& features, const std::string& forced_isa) {
+  VariantChoice choice;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    std::string reason = reason_against(variants[i], features, forced_isa);
+    if (reason.empty() && choice.chosen) {
+      reason = str(describe_variant(variants[*choice.chosen]), " comes first");
+    } else if (reason.empty()) {
+      choice.chosen = i;
+    }
+    choice.reasons.push_back(std::move(reason));
+  }
+  return choice;
+}
+
+std::string describe_variant(const CodeVariant& variant) {
+  if (variant.target != "cpu") {
+    return variant.sm == 0 ? variant.target : str(variant.target, " sm_", variant.sm);
+  }
+  return variant.isa.empty() ? std::string("cpu") : str("cpu ", variant.isa);
+}
+
+std::string describe_choice(const std::vector<CodeVariant>& variants, const VariantChoice& choice) {
+  std::string text;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    if (!text.empty()) text += "; ";
+    text += describe_variant(variants[i]);
+    if (!choice.reasons[i].empty()) text += str(" (", choice.reasons[i], ")");
+  }
+  return text;
+}
+
+}  // namespace cudaexec

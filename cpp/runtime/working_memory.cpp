@@ -1,0 +1,48 @@
+#include "runtime/working_memory.h"
+
+#include <limits>
+
+namespace cudaexec {
+namespace {
+
+std::atomic<int64_t> live_memories{0};
+
+}  // namespace
+
+WorkingMemory::WorkingMemory(size_t limit) noexcept
+    : limiting_(cpu_allocator(), limit == 0 ? std::numeric_limits<size_t>::max() : limit),
+      caching_(limiting_),
+      statistics_(caching_) {
+  live_memories.fetch_add(1, std::memory_order_relaxed);
+}
+
+WorkingMemory::~WorkingMemory() { live_memories.fetch_sub(1, std::memory_order_relaxed); }
+
+WorkingMemory::Owner WorkingMemory::create(size_t limit) { return Owner(new WorkingMemory(limit)); }
+
+void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
+  void* data = statistics_.allocate(nbytes, stream);
+  references_.fetch_add(1, std::memory_order_relaxed);
+  return data;
+}
+
+void WorkingMemory::deallocate(void* data, size_t nbytes, StreamRef stream) noexcept {
+  statistics_.deallocate(data, nbytes, stream);
+  if (retired_.load(std::memory_order_acquire)) [[unlikely]]
+    caching_.trim();
+  drop_reference();
+}
+
+void WorkingMemory::retire() noexcept {
+  retired_.store(true, std::memory_order_release);
+  caching_.trim();
+  drop_reference();
+}
+
+void WorkingMemory::drop_reference() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+int64_t WorkingMemory::live_count() noexcept { return live_memories.load(); }
+
+}  // namespace cudaexec

@@ -1,0 +1,50 @@
+// The memory of a Module's calls: outputs, intermediates, copies of inputs. Outputs may outlive the
+// Module, and generated code allocates them through a plain reference, so the allocator frees
+// itself when its owner has let go and the last block has come back.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "memory/caching_allocator.h"
+#include "memory/limiting_allocator.h"
+#include "memory/statistics_allocator.h"
+
+namespace cudaexec {
+
+class WorkingMemory final : public Allocator {
+ public:
+  struct Release {
+    void operator()(WorkingMemory* memory) const noexcept { memory->retire(); }
+  };
+  using Owner = std::unique_ptr<WorkingMemory, Release>;
+
+  /// `limit`: most bytes held, cached ones included; 0: unlimited.
+  static Owner create(size_t limit);
+
+  [[nodiscard]] void* allocate(size_t nbytes, StreamRef stream) override;
+  void deallocate(void* data, size_t nbytes, StreamRef stream) noexcept override;
+  size_t trim() noexcept override { return caching_.trim(); }
+
+  [[nodiscard]] size_t current() const noexcept { return statistics_.current(); }
+  [[nodiscard]] size_t peak() const noexcept { return statistics_.peak(); }
+  [[nodiscard]] size_t cached() const noexcept { return caching_.cached(); }
+  /// Objects alive in the process: leak tests compare it.
+  static int64_t live_count() noexcept;
+
+ private:
+  explicit WorkingMemory(size_t limit) noexcept;
+  ~WorkingMemory() override;
+  /// The owner lets go: cached memory is returned at once, the rest when it comes back.
+  void retire() noexcept;
+  void drop_reference() noexcept;
+
+  LimitingAllocator limiting_;
+  CachingAllocator caching_;
+  StatisticsAllocator statistics_;
+  std::atomic<bool> retired_{false};
+  std::atomic<int64_t> references_{1};  // the owner and every block that is out
+};
+
+}  // namespace cudaexec
