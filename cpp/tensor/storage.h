@@ -52,6 +52,15 @@ class CUDAEXEC_API Storage {
   void release() noexcept {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
+  /// Takes a reference unless the last one is gone, for tables that do not keep their entries alive.
+  /// The caller makes sure that the object itself still exists.
+  [[nodiscard]] bool try_add_ref() noexcept {
+    int64_t refs = refs_.load(std::memory_order_relaxed);
+    while (refs > 0) {
+      if (refs_.compare_exchange_weak(refs, refs + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
   [[nodiscard]] bool is_unique() const noexcept { return refs_.load() == 1; }
 
   /// Storages alive in the process: leak tests compare it.
