@@ -1,0 +1,65 @@
+"""Export-and-compare helpers of the case tests. A case is a fault that users met in a peer runtime."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import cudaexec
+from compare import assert_same
+
+
+class Case:
+    """One exported module beside its eager original."""
+
+    def __init__(self, model: nn.Module, path: Path) -> None:
+        self.eager = copy.deepcopy(model)
+        self.path = path
+        self.module = cudaexec.load(path)
+
+    def check(self, *args: Any, rtol: float = 1e-5, atol: float = 1e-5, **kwargs: Any) -> Any:
+        """Run both on copies of the same inputs; values, dtypes, shapes, structure must agree."""
+        inputs = copy.deepcopy((args, kwargs))
+        with torch.no_grad():
+            expected = self.eager(*inputs[0], **inputs[1])
+        got = self.module(*args, **kwargs)
+        assert_same(got, expected, rtol, atol)
+        return got
+
+
+@pytest.fixture
+def export_case(tmp_path: Path) -> Callable[..., Case]:
+    """`export_case(model, args, kwargs=None, dynamic_shapes=None)` exports, loads, returns a Case."""
+    cases: list[Case] = []
+
+    def make(
+        model: nn.Module | Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+    ) -> Case:
+        if not isinstance(model, nn.Module):
+            model = Function(model)
+        path = tmp_path / f"case{len(cases)}.pte"
+        cudaexec.export(
+            model.eval(), args, kwargs, path=path, dynamic_shapes=dynamic_shapes, target="cpu"
+        )
+        cases.append(Case(model, path))
+        return cases[-1]
+
+    yield make
+    for made in cases:
+        made.module.close()
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.forward = function  # keeps the parameter names of the function

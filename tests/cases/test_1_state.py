@@ -1,0 +1,128 @@
+"""Cases, section 1: state and mutation."""
+
+import gc
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import cudaexec
+from compare import assert_same
+
+pytestmark = pytest.mark.torch
+
+
+def test_a01_buffer_write_reaches_the_buffer(export_case):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("buf", torch.zeros(2, 3))
+
+        def forward(self, x):
+            self.buf[0, 1] = x.sum()
+            return x + self.buf
+
+    case = export_case(Net(), (torch.randn(2, 3),))
+    for _ in range(3):
+        case.check(torch.randn(2, 3))
+        state = torch.as_tensor(np.asarray(case.module.state_dict()["buf"]))
+        assert_same(state, case.eager.buf, 1e-6, 1e-6)
+
+
+def row_write_time(export_case, rows: int) -> float:
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(rows, 256))
+
+        def forward(self, x, position):
+            self.cache.index_copy_(0, position, x)
+            return self.cache[0] + x
+
+    module = export_case(Cache(), (torch.randn(1, 256), torch.tensor([3]))).module
+    x, position = torch.randn(1, 256), torch.tensor([5])
+    best = 1.0
+    for _ in range(200):
+        start = time.perf_counter()
+        module(x, position)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def test_a04_writing_one_row_does_not_copy_the_cache(export_case):
+    small, large = row_write_time(export_case, 1 << 12), row_write_time(export_case, 1 << 17)
+    assert large < 5 * small + 50e-6, f"4 MiB: {small:.2e} s, 128 MiB: {large:.2e} s"
+
+
+def test_a05_read_before_an_in_place_write(export_case):
+    def f(x):
+        y = x.view(torch.int32) * 2
+        x.sub_(-4)
+        x[:, 1:3] = 7
+        return y, x + 0
+
+    case = export_case(f, (torch.randn(3, 4),))
+    x = torch.randn(3, 4)
+    kept = x.clone()
+    case.check(x)
+    assert torch.equal(x, kept)  # documented: the caller's memory is never written
+
+
+def test_a07_inputs_that_overlap_each_other(export_case):
+    case = export_case(lambda a, b: (a.flip(0) + 2 * b, a * b), (torch.randn(6), torch.randn(6)))
+    x = torch.randn(9)
+    case.check(x[:6], x[3:])
+    same = torch.randn(6)
+    case.check(same, same)
+
+
+def test_a07_an_output_given_back_as_input(export_case):
+    case = export_case(lambda x: x.flip(0) + 2 * x, (torch.randn(5),))
+    x = torch.randn(5)
+    expected = x
+    for _ in range(20):
+        x = case.module(x)
+        expected = expected.flip(0) + 2 * expected
+        assert_same(x, expected, 1e-5, 1e-5)
+
+
+def test_a08_updated_weights_are_owned_by_the_module(export_case):
+    case = export_case(nn.Linear(4, 3), (torch.randn(2, 4),))
+    x = torch.randn(2, 4)
+    for i in range(1000):
+        weight = torch.full((3, 4), float(i))
+        case.module.load_weights({"weight": weight})
+        weight.fill_(-1)
+        del weight
+    gc.collect()
+    with torch.no_grad():
+        case.eager.weight.fill_(999.0)
+    case.check(x, rtol=1e-5, atol=1e-2)
+
+
+def test_a115_all_weights_replaced_by_name(export_case):
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 3), nn.Linear(4, 3)
+    case = export_case(first, (torch.randn(2, 4),))
+    case.module.load_weights({k: v.detach() for k, v in second.state_dict().items()})
+    case.eager.load_state_dict(second.state_dict())
+    case.check(torch.randn(2, 4))
+    for wrong in (
+        {"weights": torch.zeros(3, 4)},
+        {"weight": torch.zeros(4, 3)},
+        {"weight": torch.zeros(3, 4), "bias": torch.zeros(3, dtype=torch.float64)},
+    ):
+        with pytest.raises(cudaexec.Error):
+            case.module.load_weights(wrong)
+        case.check(torch.randn(2, 4))
+
+
+def test_a116_the_same_weights_change_nothing(export_case):
+    case = export_case(nn.Linear(8, 8), (torch.randn(2, 8),))
+    x = torch.randn(2, 8)
+    before = case.module(x)
+    weight = case.eager.weight.detach()
+    case.module.load_weights({"weight": weight.t().contiguous().t()})
+    assert torch.equal(case.module(x), before)
