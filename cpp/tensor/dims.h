@@ -44,7 +44,6 @@ class Dims {
   [[nodiscard]] int64_t* end() noexcept { return data() + size_; }
   [[nodiscard]] int64_t operator[](size_t i) const noexcept { return data()[i]; }
   [[nodiscard]] int64_t& operator[](size_t i) noexcept { return data()[i]; }
-  [[nodiscard]] operator std::span<const int64_t>() const noexcept { return {data(), size_}; }
   friend bool operator==(const Dims& a, const Dims& b) noexcept {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
   }
