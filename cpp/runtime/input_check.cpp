@@ -1,0 +1,266 @@
+#include "runtime/input_check.h"
+
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "runtime/spec_text.h"
+#include "tensor/strided_copy.h"
+
+namespace cudaexec {
+namespace {
+
+std::string input_place(const MethodSpec& method, size_t input) {
+  return str("method '", method.name, "': input '", method.inputs[input].name, "'");
+}
+
+std::string expected_text(const MethodSpec& method, size_t input) {
+  return str("expected ", tensor_text(method.inputs[input].tensor, method));
+}
+
+/// Equal as Python objects of the same type; NaN equals NaN, and 0.0 differs from -0.0.
+bool same_scalar(const Scalar& expected, const Value& found) {
+  if (const auto* real = std::get_if<double>(&expected)) {
+    const auto* other = std::get_if<double>(&found);
+    if (other == nullptr) return false;
+    if (std::isnan(*real)) return std::isnan(*other);
+    return std::bit_cast<uint64_t>(*real) == std::bit_cast<uint64_t>(*other);
+  }
+  if (const auto* truth = std::get_if<bool>(&expected)) {
+    const auto* other = std::get_if<bool>(&found);
+    return other != nullptr && *other == *truth;
+  }
+  if (const auto* integer = std::get_if<int64_t>(&expected)) {
+    const auto* other = std::get_if<int64_t>(&found);
+    return other != nullptr && *other == *integer;
+  }
+  if (const auto* text = std::get_if<std::string>(&expected)) {
+    const auto* other = std::get_if<std::string>(&found);
+    return other != nullptr && *other == *text;
+  }
+  return std::holds_alternative<std::monostate>(found);
+}
+
+bool is_aligned(const void* data, size_t alignment) noexcept {
+  return reinterpret_cast<uintptr_t>(data) % alignment == 0;
+}
+
+}  // namespace
+
+InputCheck::InputCheck(const MethodSpec& spec, const std::string& path) : spec_(spec) {
+  std::vector<bool> seen(spec.num_graph_inputs, false);
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    const InputSpec& input = spec.inputs[i];
+    if (input.kind == InputSpec::Kind::kConstant) {
+      constants_.push_back(i);
+      continue;
+    }
+    const bool fits = input.graph_input < seen.size() && !seen[input.graph_input] &&
+                      input.tensor.sizes.size() == input.tensor.strides.size();
+    if (!fits) {
+      throw FormatError(str(path, ": ", input_place(spec, i), " contradicts the ", seen.size(),
+                            " inputs of its code; the file is damaged"));
+    }
+    seen[input.graph_input] = true;
+    TensorRule rule;
+    rule.input = i;
+    rule.graph_input = input.graph_input;
+    rule.dtype = input.tensor.dtype;
+    rule.mutated = input.mutated;
+    for (const Expression& size : input.tensor.sizes) rule.sizes.push_back(make_rule(size));
+    for (const Expression& stride : input.tensor.strides) rule.strides.push_back(make_rule(stride));
+    tensors_.push_back(std::move(rule));
+  }
+  for (const bool used : seen) {
+    if (!used) {
+      throw FormatError(str(path, ": method '", spec.name, "' names ", tensors_.size(),
+                            " tensor inputs; its code takes ", seen.size(),
+                            "; the file is damaged"));
+    }
+  }
+  for (const Symbol& symbol : spec.symbols) {
+    const bool fits = symbol.input < spec.inputs.size() &&
+                      spec.inputs[symbol.input].kind == InputSpec::Kind::kTensor &&
+                      symbol.dim < spec.inputs[symbol.input].tensor.sizes.size();
+    if (!fits) {
+      throw FormatError(str(path, ": method '", spec.name, "': no input defines the size ",
+                            symbol.name, "; the file is damaged"));
+    }
+  }
+}
+
+InputCheck::DimRule InputCheck::make_rule(const Expression& expression) {
+  DimRule rule;
+  if (const auto constant = expression.constant()) {
+    rule.constant = *constant;
+  } else if (const auto symbol = expression.symbol()) {
+    rule.symbol = static_cast<int32_t>(*symbol);
+  } else {
+    rule.expression = &expression;
+  }
+  return rule;
+}
+
+int64_t InputCheck::value_of(const DimRule& rule, const Dims& symbols,
+                             const TensorRule& tensor) const {
+  if (rule.expression == nullptr) [[likely]] {
+    return rule.symbol < 0 ? rule.constant : symbols[static_cast<size_t>(rule.symbol)];
+  }
+  const auto value = rule.expression->evaluate(symbols);
+  if (!value) {
+    throw ShapeError(str(input_place(spec_, tensor.input), ": ",
+                         expression_text(*rule.expression, spec_),
+                         " has no value for these sizes; ", expected_text(spec_, tensor.input)));
+  }
+  return *value;
+}
+
+void InputCheck::check(std::span<const Value> inputs, Dims& symbols) const {
+  if (inputs.size() != spec_.inputs.size()) {
+    std::vector<std::string> names;
+    for (const InputSpec& input : spec_.inputs) names.push_back(input.name);
+    throw InputError(str("method '", spec_.name, "': expected ", spec_.inputs.size(), " inputs ",
+                         list_str(names), ", found ", inputs.size()));
+  }
+  for (const size_t input : constants_) check_constant(input, inputs[input]);
+  for (const TensorRule& rule : tensors_) check_kind(rule, inputs[rule.input]);
+  if (!spec_.symbols.empty()) check_symbols(inputs, symbols);
+  for (const TensorRule& rule : tensors_) {
+    check_sizes(rule, std::get<Tensor>(inputs[rule.input]), symbols);
+  }
+  for (const Guard& guard : spec_.guards) {
+    const auto value = guard.expression.evaluate(symbols);
+    if (value && *value != 0) continue;
+    std::string sizes;
+    for (size_t i = 0; i < spec_.symbols.size(); ++i) {
+      const Symbol& symbol = spec_.symbols[i];
+      sizes += str(i == 0 ? "" : ", ", symbol.name, " = ", symbols[i], " (dimension ", symbol.dim,
+                   " of '", spec_.inputs[symbol.input].name, "')");
+    }
+    throw ShapeError(str("method '", spec_.name, "': the sizes break the condition ", guard.text,
+                         " under which the program was exported: ", sizes,
+                         "; use sizes that fit, or export with other dynamic shapes"));
+  }
+}
+
+void InputCheck::check_constant(size_t input, const Value& value) const {
+  const Scalar& expected = spec_.inputs[input].value;
+  if (same_scalar(expected, value)) return;
+  Value wanted;
+  std::visit([&wanted](const auto& scalar) { wanted = scalar; }, expected);
+  throw InputError(str(input_place(spec_, input), " was compiled in: expected ", value_text(wanted),
+                       ", found ", value_text(value),
+                       "; pass the same value, or export again with this one"));
+}
+
+void InputCheck::check_kind(const TensorRule& rule, const Value& value) const {
+  const auto* tensor = std::get_if<Tensor>(&value);
+  if (tensor == nullptr || !tensor->defined()) [[unlikely]] {
+    throw InputError(str(input_place(spec_, rule.input), ": ", expected_text(spec_, rule.input),
+                         ", found ", tensor == nullptr ? value_text(value) : "an empty handle",
+                         "; pass an array"));
+  }
+  if (tensor->dtype() != rule.dtype) [[unlikely]] {
+    throw DtypeError(str(input_place(spec_, rule.input), ": ", expected_text(spec_, rule.input),
+                         ", found ", describe(*tensor), "; convert it to ", dtype_name(rule.dtype),
+                         " first"));
+  }
+  if (tensor->sizes().size() != rule.sizes.size()) [[unlikely]] {
+    throw ShapeError(str(input_place(spec_, rule.input), ": ", expected_text(spec_, rule.input),
+                         ", found ", describe(*tensor), ": rank ", tensor->dim(), ", not ",
+                         rule.sizes.size()));
+  }
+  if (!tensor->device().is_cpu()) [[unlikely]] {
+    throw DeviceError(str(input_place(spec_, rule.input), ": expected a tensor on the cpu, found ",
+                          describe(*tensor), " on ", to_string(tensor->device()),
+                          "; copy it to the host first"));
+  }
+}
+
+void InputCheck::check_symbols(std::span<const Value> inputs, Dims& symbols) const {
+  symbols.assign(spec_.symbols.size(), 0);
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    const Symbol& symbol = spec_.symbols[i];
+    const auto& tensor = std::get<Tensor>(inputs[symbol.input]);
+    const int64_t size = tensor.size(symbol.dim);
+    if (size < symbol.min || (symbol.max && size > *symbol.max)) [[unlikely]] {
+      throw ShapeError(str(input_place(spec_, symbol.input), ": ",
+                           expected_text(spec_, symbol.input), ", found ", describe(tensor),
+                           ": dimension ", symbol.dim, " is ", size, ", outside ",
+                           range_text(symbol), "; export with a wider range for ", symbol.name));
+    }
+    symbols[i] = size;
+  }
+}
+
+void InputCheck::check_sizes(const TensorRule& rule, const Tensor& tensor,
+                             const Dims& symbols) const {
+  for (size_t dim = 0; dim < rule.sizes.size(); ++dim) {
+    const int64_t expected = value_of(rule.sizes[dim], symbols, rule);
+    if (tensor.size(dim) == expected) [[likely]]
+      continue;
+    const bool fixed = spec_.inputs[rule.input].tensor.sizes[dim].constant().has_value();
+    throw ShapeError(str(input_place(spec_, rule.input), ": ", expected_text(spec_, rule.input),
+                         ", found ", describe(tensor), ": dimension ", dim, " is ",
+                         tensor.size(dim), ", not ", expected,
+                         fixed ? "; export with dynamic_shapes to vary it"
+                               : "; it follows from the sizes of the other inputs"));
+  }
+}
+
+void InputCheck::bind(std::span<Value> inputs, const Dims& symbols,
+                      std::vector<Tensor>& graph_inputs, Allocator& allocator,
+                      StreamRef stream) const {
+  graph_inputs.resize(tensors_.size());
+  for (const TensorRule& rule : tensors_) {
+    graph_inputs[rule.graph_input] = in_layout(
+        rule, std::move(std::get<Tensor>(inputs[rule.input])), symbols, allocator, stream);
+  }
+}
+
+Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
+                             Allocator& allocator, StreamRef stream) const {
+  bool same = true;    // every stride is the compiled one
+  bool usable = true;  // the elements lie where the compiled strides expect them
+  bool overlaps = false;
+  bool empty = false;
+  for (size_t dim = 0; dim < rule.strides.size(); ++dim) {
+    const int64_t size = tensor.size(dim);
+    const int64_t stride = value_of(rule.strides[dim], symbols, rule);
+    empty = empty || size == 0;
+    if (stride == tensor.stride(dim)) continue;
+    same = false;
+    if (size > 1) {
+      usable = false;
+      overlaps = overlaps || stride == 0;
+    }
+  }
+  usable = usable || empty;
+  const bool aligned = empty || is_aligned(tensor.data(), tensor.itemsize());
+  if (same && aligned && !rule.mutated) [[likely]]
+    return tensor;
+
+  Dims strides(rule.strides.size());
+  for (size_t dim = 0; dim < strides.size(); ++dim) {
+    strides[dim] = value_of(rule.strides[dim], symbols, rule);
+  }
+  if (usable && aligned && !rule.mutated) {
+    return {tensor.storage(), tensor.offset(), tensor.sizes(), std::move(strides), rule.dtype};
+  }
+  if (overlaps && !empty) {
+    throw ShapeError(str(input_place(spec_, rule.input),
+                         " was exported as a broadcast tensor with "
+                         "strides ",
+                         list_str(strides), ", found ", describe(tensor), " with strides ",
+                         list_str(tensor.strides()),
+                         "; export again with a contiguous example input"));
+  }
+  Tensor copy =
+      Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, Device{}, allocator, stream);
+  if (!empty) strided_copy(copy, tensor);
+  return copy;
+}
+
+}  // namespace cudaexec

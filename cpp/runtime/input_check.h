@@ -1,0 +1,64 @@
+// Checks the inputs of every call against what the program was exported for, and brings them into
+// the compiled layout. Generated code checks nothing by itself.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "format/manifest.h"
+#include "runtime/module.h"
+#include "tensor/dims.h"
+
+namespace cudaexec {
+
+class InputCheck {
+ public:
+  /// `spec` must outlive it. @throws FormatError if the spec contradicts itself; `path` is for
+  /// messages.
+  InputCheck(const MethodSpec& spec, const std::string& path);
+
+  /// Checks count, kinds, scalars, dtypes, ranks, devices, sizes and guards; `symbols` gets the
+  /// value of each symbol. Nothing is changed or copied.
+  /// @throws InputError, DtypeError, ShapeError, DeviceError naming method, input, expected, found.
+  void check(std::span<const Value> inputs, Dims& symbols) const;
+
+  /// After check(): moves the tensors into `graph_inputs`, in the program's order. Copies, from
+  /// `allocator`, those with other strides than the compiled ones, misaligned ones and those that
+  /// the program writes. @throws OutOfMemory; ShapeError where the compiled layout overlaps itself
+  /// and the tensor has another one.
+  void bind(std::span<Value> inputs, const Dims& symbols, std::vector<Tensor>& graph_inputs,
+            Allocator& allocator, StreamRef stream) const;
+
+ private:
+  /// A size or stride: a constant, a symbol, or an expression.
+  struct DimRule {
+    int64_t constant = 0;
+    int32_t symbol = -1;
+    const Expression* expression = nullptr;
+  };
+  struct TensorRule {
+    size_t input = 0;  // leaf
+    size_t graph_input = 0;
+    Dtype dtype = Dtype::kFloat32;
+    bool mutated = false;
+    std::vector<DimRule> sizes, strides;
+  };
+
+  [[nodiscard]] const MethodSpec& spec() const noexcept { return spec_; }
+  static DimRule make_rule(const Expression& expression);
+  [[nodiscard]] int64_t value_of(const DimRule& rule, const Dims& symbols,
+                                 const TensorRule& tensor) const;
+  void check_constant(size_t input, const Value& value) const;
+  void check_kind(const TensorRule& rule, const Value& value) const;
+  void check_symbols(std::span<const Value> inputs, Dims& symbols) const;
+  void check_sizes(const TensorRule& rule, const Tensor& tensor, const Dims& symbols) const;
+  [[nodiscard]] Tensor in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
+                                 Allocator& allocator, StreamRef stream) const;
+
+  const MethodSpec& spec_;
+  std::vector<TensorRule> tensors_;
+  std::vector<size_t> constants_;  // leaves
+};
+
+}  // namespace cudaexec
