@@ -66,12 +66,14 @@ std::vector<WeightBytes> locate_weights(const WeightTable& table, const PteFile&
     const FileBlob* blob = in_ptd != nullptr ? &in_ptd->blob : pte.find_named(entry.storage_key);
     const std::string& path = ptd != nullptr ? ptd->path() : pte.path();
     if (blob == nullptr) {
-      throw WeightsError(str(path, ": ", weight_place(entry), " is missing; ", pte.path(),
-                             " expects ", entry.nbytes, " bytes under this key, and the file has ",
-                             ptd != nullptr ? ptd->entries().size() : pte.named_data().size(),
-                             " other entries; it belongs to another program or is incomplete"));
+      throw WeightsError(
+          str(path, ": ", weight_place(entry), " is missing; ", pte.path(), " expects ",
+              entry.nbytes == kUnrecordedSize ? std::string("it") : str(entry.nbytes, " bytes"),
+              " under this key, and the file has ",
+              ptd != nullptr ? ptd->entries().size() : pte.named_data().size(),
+              " other entries; it belongs to another program or is incomplete"));
     }
-    if (blob->bytes.size() != entry.nbytes) {
+    if (entry.nbytes != kUnrecordedSize && blob->bytes.size() != entry.nbytes) {
       throw WeightsError(str(path, " at offset ", blob->file_offset, ": ", weight_place(entry),
                              " has ", blob->bytes.size(), " bytes; ", pte.path(), " expects ",
                              entry.nbytes, "; the data file belongs to another program"));

@@ -40,6 +40,7 @@ class Builder {
     entry.alignment = std::max(entry.alignment, dtype_size(constant.dtype));
     entry.state = entry.state || constant.mutated || source_.all_state;
     check_inside(method, constant, entry);
+    if (constant.fqn.empty()) return {constant.name, constant.fqn, std::move(view)};
     const auto [known, is_new] = table_.by_fqn.emplace(constant.fqn, view);
     if (!is_new && (known->second.dtype != view.dtype || !(known->second.sizes == view.sizes) ||
                     known->second.entry != view.entry)) {
@@ -54,7 +55,7 @@ class Builder {
   }
 
   size_t entry_of(const std::string& method, const ConstantSpec& constant) {
-    std::string owner = constant.fqn;
+    std::string owner = constant.fqn.empty() ? constant.storage_key : constant.fqn;
     std::string key = constant.storage_key;
     if (const auto alias = source_.aliases.find(constant.fqn); alias != source_.aliases.end()) {
       owner = alias->second;

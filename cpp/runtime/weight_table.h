@@ -12,11 +12,14 @@
 
 namespace cudaexec {
 
+/// The size of a weight whose program does not record it.
+inline constexpr uint64_t kUnrecordedSize = ~uint64_t{0};
+
 /// One storage: a blob of the data file.
 struct WeightEntry {
   std::string fqn;  // the name that owns it; tied weights share it
   std::string storage_key;
-  uint64_t nbytes = 0;
+  uint64_t nbytes = 0;   // kUnrecordedSize: whatever the file has
   std::string digest;    // tree hash, hex; empty where the file records none
   size_t alignment = 1;  // bytes; of the widest dtype it is viewed as
   bool state = false;    // some method writes it: every session has its own copy
@@ -36,7 +39,7 @@ struct WeightView {
 
 struct MethodConstant {
   std::string name;  // as the container calls it; empty: found by `fqn`
-  std::string fqn;
+  std::string fqn;   // empty: one blob that holds all constants
   WeightView view;
 };
 

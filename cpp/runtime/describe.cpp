@@ -1,0 +1,72 @@
+// Module::describe_json: what was loaded and why.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "runtime/cpu_features.h"
+#include "runtime/module_state.h"
+
+namespace cudaexec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string message_of(const std::exception_ptr& refusal, const char** kind) {
+  try {
+    std::rethrow_exception(refusal);
+  } catch (const Error& error) {
+    *kind = error_class_name(error.kind());
+    return error.what();
+  }
+}
+
+Json describe_method(const ModuleState& state, size_t index) {
+  const ProgramMethod& method = state.program->methods[index];
+  Json json;
+  json["name"] = method.spec.name;
+  if (method.refusal != nullptr) {
+    const char* kind = "";
+    const std::string message = message_of(method.refusal, &kind);
+    json["refused"] = {{"error", kind}, {"message", message}};
+  }
+  json["variants"] = Json::array();
+  for (size_t i = 0; i < method.spec.variants.size(); ++i) {
+    const CodeVariant& variant = method.spec.variants[i];
+    Json entry;
+    entry["variant"] = describe_variant(variant);
+    entry["code"] = variant.code;
+    const bool known = i < method.choice.reasons.size();
+    entry["chosen"] = method.choice.chosen == i;
+    if (known && !method.choice.reasons[i].empty()) entry["reason"] = method.choice.reasons[i];
+    entry["callouts"] = variant.callouts;
+    json["variants"].push_back(std::move(entry));
+  }
+  json["uses_state"] = state.methods[index]->uses_state;
+  return json;
+}
+
+}  // namespace
+
+std::string describe_module(const ModuleState& state) {
+  const Program& program = *state.program;
+  Json json;
+  json["program"] = program.pte_path;
+  json["data"] = program.ptd_path.empty() ? Json(nullptr) : Json(program.ptd_path);
+  json["manifest"] = program.has_manifest;
+  json["producer"] = program.producer;
+  json["machine"] = CpuFeatures::host().level();
+  json["device"] = "cpu";
+  size_t state_nbytes = 0, nbytes = 0;
+  for (const WeightEntry& entry : program.table.entries) {
+    if (entry.nbytes == kUnrecordedSize) continue;
+    (entry.state ? state_nbytes : nbytes) += entry.nbytes;
+  }
+  json["weights_nbytes"] = nbytes;
+  json["state_nbytes"] = state_nbytes;
+  json["methods"] = Json::array();
+  for (size_t i = 0; i < program.methods.size(); ++i) {
+    json["methods"].push_back(describe_method(state, i));
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace cudaexec

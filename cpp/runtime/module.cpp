@@ -1,0 +1,78 @@
+#include "runtime/module.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "runtime/module_state.h"
+
+namespace cudaexec {
+
+std::shared_ptr<Module> Module::load(const std::string& pte_path, const std::string& ptd_path,
+                                     const std::string& device, const LoadOptions& options) {
+  auto state =
+      std::make_shared<ModuleState>(load_program(pte_path, ptd_path, device, options), options);
+  return std::shared_ptr<Module>(new Module(std::move(state)));
+}
+
+Module::Module(std::shared_ptr<ModuleState> state) noexcept : state_(std::move(state)) {}
+
+Module::~Module() = default;
+
+std::vector<std::string> Module::method_names() const {
+  std::vector<std::string> names;
+  for (const ProgramMethod& method : state_->program->methods) names.push_back(method.spec.name);
+  return names;
+}
+
+std::shared_ptr<Method> Module::method(const std::string& name) {
+  const OpenModule open(*state_);
+  const auto& methods = state_->program->methods;
+  for (size_t i = 0; i < methods.size(); ++i) {
+    if (methods[i].spec.name == name) return make_method(state_, i);
+  }
+  throw InputError(str(state_->program->pte_path, ": there is no method '", name, "'; it has ",
+                       list_str(method_names())));
+}
+
+MemoryStats Module::memory_stats() const {
+  const OpenModule open(*state_);
+  MemoryStats stats;
+  const auto weights = state_->weights.get();
+  for (size_t i = 0; i < weights->storages.size(); ++i) {
+    const StoragePtr& storage = weights->storages[i];
+    const bool mapped = storage == state_->program->weights[i];
+    (mapped ? stats.weights_mapped : stats.weights_private) += storage->nbytes();
+  }
+  stats.state = state_->session->nbytes();
+  stats.working_current = state_->memory->current();
+  stats.working_peak = state_->memory->peak();
+  stats.cached = state_->memory->cached();
+  return stats;
+}
+
+size_t Module::trim() {
+  const OpenModule open(*state_);
+  for (const auto& method : state_->methods) {
+    if (method->pool != nullptr) method->pool->shrink(1);
+  }
+  return state_->memory->trim();
+}
+
+std::vector<std::pair<std::string, Tensor>> Module::state() const {
+  const OpenModule open(*state_);
+  return snapshot(*state_);
+}
+
+void Module::load_weights(const std::vector<std::pair<std::string, Tensor>>& weights) {
+  const OpenModule open(*state_);
+  replace_weights(*state_, weights);
+}
+
+void Module::close() noexcept { state_->close(); }
+
+bool Module::closed() const noexcept { return state_->gate.closed(); }
+
+std::string Module::describe_json() const { return describe_module(*state_); }
+
+}  // namespace cudaexec

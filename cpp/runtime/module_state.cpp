@@ -1,0 +1,61 @@
+#include "runtime/module_state.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/str.h"
+
+namespace cudaexec {
+
+MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
+                             const WeightStore& weights)
+    : method(program.methods[method_index]),
+      index(method_index),
+      uses_state(program.table.uses_state(method_index)),
+      inputs(method.spec, program.pte_path),
+      outputs(method.spec, program.pte_path) {
+  if (method.code == nullptr) return;
+  code = std::make_unique<MethodCode>(method.code, method.spec, program.table.methods[index],
+                                      method.dense, program.pte_path);
+  if (uses_state) {
+    // Session buffers are made by the first call; that the code accepts its constants is known now.
+    (void)code->create(weights.get()->storages);
+    return;
+  }
+  pool = std::make_unique<ContainerPool>(*code, weights);
+  pool->release(pool->acquire());
+}
+
+ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& load_options)
+    : options(load_options),
+      memory(WorkingMemory::create(load_options.memory_limit)),
+      program(std::move(loaded)),
+      weights(std::make_shared<WeightSet>(WeightSet{program->weights})) {
+  for (size_t i = 0; i < program->methods.size(); ++i) {
+    methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights));
+  }
+  session = std::make_unique<SessionState>(program->table, weights);
+}
+
+ModuleState::~ModuleState() { close(); }
+
+void ModuleState::close() noexcept {
+  if (!gate.close()) return;
+  session.reset();
+  for (auto& method : methods) {
+    method->pool.reset();
+    method->code.reset();
+  }
+  weights.set(nullptr);
+  program->weights.clear();
+  for (ProgramMethod& method : program->methods) method.code.reset();
+  memory.reset();
+}
+
+OpenModule::OpenModule(ModuleState& state) : state_(state) {
+  if (!state.gate.enter()) {
+    throw ClosedError(str("the module of ", state.program->pte_path, " was closed; load it again"));
+  }
+}
+
+}  // namespace cudaexec

@@ -1,0 +1,47 @@
+// Turns the tensors that a run returned into a call's outputs, which own their memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "format/manifest.h"
+#include "runtime/module.h"
+#include "tensor/dims.h"
+
+namespace cudaexec {
+
+class OutputPlan {
+ public:
+  /// `spec` must outlive it. @throws FormatError if the spec contradicts itself.
+  OutputPlan(const MethodSpec& spec, const std::string& path);
+
+  /// One value per leaf. Tensors are moved out of `graph_outputs`; one whose memory is not its own
+  /// (an input's, a weight's, state) is copied, strides and all. `inputs` are the storages that the
+  /// caller passed.
+  /// @throws InternalError if the program returned something else than the spec says, OutOfMemory.
+  [[nodiscard]] std::vector<Value> take(std::vector<Tensor>& graph_outputs,
+                                        const std::vector<const Storage*>& inputs,
+                                        const Dims& symbols, Allocator& allocator,
+                                        StreamRef stream) const;
+
+ private:
+  struct Leaf {
+    const OutputSpec* spec = nullptr;
+    bool last_use = true;  // of its graph output
+    size_t index = 0;      // of the leaf
+  };
+  [[nodiscard]] Tensor own(Tensor tensor, const std::vector<const Storage*>& inputs,
+                           Allocator& allocator, StreamRef stream) const;
+  void check(const Leaf& leaf, const Tensor& tensor) const;
+  [[nodiscard]] Value scalar(const Leaf& leaf, const Tensor& tensor) const;
+
+  const MethodSpec& spec_;
+  std::vector<Leaf> leaves_;
+};
+
+/// A copy with the same sizes, strides and offset 0, whatever the strides are; in memory of its
+/// own.
+Tensor clone_preserving_strides(const Tensor& tensor, Allocator& allocator, StreamRef stream);
+
+}  // namespace cudaexec
