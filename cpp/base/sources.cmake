@@ -3,4 +3,6 @@ set(CUDAEXEC_BASE_SOURCES
     base/error.cpp
     base/log.cpp
     base/fault.cpp
+    base/sha256.cpp
+    base/tree_hash.cpp
 )

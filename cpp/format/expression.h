@@ -1,4 +1,5 @@
-// Integer expressions over the sizes of a call's inputs, in postfix order: dimensions, strides, guards.
+// Integer expressions over the sizes of a call's inputs, in postfix order: dimensions, strides,
+// guards.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,26 @@
 namespace cudaexec {
 
 enum class Op : uint8_t {
-  kConstant, kSymbol,
-  kAdd, kSub, kMul, kFloorDiv, kMod, kNeg, kPow, kMin, kMax,
-  kEq, kNe, kLt, kLe, kGt, kGe, kAnd, kOr, kNot
+  kConstant,
+  kSymbol,
+  kAdd,
+  kSub,
+  kMul,
+  kFloorDiv,
+  kMod,
+  kNeg,
+  kPow,
+  kMin,
+  kMax,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAnd,
+  kOr,
+  kNot
 };
 
 struct ExpressionItem {

@@ -20,12 +20,20 @@ using Scalar = std::variant<std::monostate, bool, int64_t, double, std::string>;
 
 struct Tree {
   enum class Kind : uint8_t {
-    kLeaf, kTuple, kList, kDict, kOrderedDict, kDefaultDict, kNamedTuple, kDataclass, kCustom
+    kLeaf,
+    kTuple,
+    kList,
+    kDict,
+    kOrderedDict,
+    kDefaultDict,
+    kNamedTuple,
+    kDataclass,
+    kCustom
   };
   Kind kind = Kind::kLeaf;
   std::vector<Tree> children;
-  std::vector<Scalar> keys;     // one per child, for the kinds with keys or field names
-  std::string class_name;       // "module:QualName", may be empty
+  std::vector<Scalar> keys;  // one per child, for the kinds with keys or field names
+  std::string class_name;    // "module:QualName", may be empty
   size_t num_leaves = 0;
 };
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cudaexec.export.segments import Buffer
+from cudaexec.export import slots
 
-MANIFEST_KEY: Final = "cudaexec_manifest"
+MANIFEST_KEY: Final = slots.MANIFEST_KEY
 MANIFEST_VERSION: Final = 1
 MANIFEST_MAX_BYTES: Final = 64 << 20
+MANIFEST_MAX_DEPTH: Final = 64
 
 Scalar = bool | int | float | str | None
 
@@ -72,11 +74,26 @@ def encode_key(key: Scalar) -> list[Any]:
 def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
     """Return the manifest's bytes, with `format` and `version` set.
 
-    Raises ValueError if it is larger than a reader accepts or holds a value that JSON has not.
+    Raises ValueError if it is larger or nested deeper than a reader accepts (inputs or outputs that
+    nest more than about 28 levels) or holds a value that JSON has not.
     """
     whole = {"format": "cudaexec", "version": MANIFEST_VERSION, **manifest}
+    depth = _depth(whole)
+    if depth > MANIFEST_MAX_DEPTH:
+        raise ValueError(f"manifest nested {depth} deep; at most {MANIFEST_MAX_DEPTH}")
     text = json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     data = text.encode()
     if len(data) > MANIFEST_MAX_BYTES:
         raise ValueError(f"manifest of {len(data)} bytes; at most {MANIFEST_MAX_BYTES}")
     return data
+
+
+def _depth(value: Any) -> int:
+    """Return the nesting of a JSON value, counted level by level so that no depth is too much."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list | tuple)]:
+        depth += 1
+        level = [
+            child for item in level for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth

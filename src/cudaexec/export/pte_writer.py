@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cudaexec.export.flatbuffer_builder import FlatbufferBuilder
@@ -12,8 +12,10 @@ from cudaexec.export.segments import Buffer, ContainerImage, SegmentTable, align
 from cudaexec.export.slots import (
     DATA_LOCATION_SEGMENT,
     DEVICE_TYPES,
+    DIGEST_KEY,
     INSTRUCTION_DELEGATE_CALL,
     KERNEL_TYPE_TENSOR,
+    MANIFEST_KEY,
     PROGRAM_TABLES,
     PTE_HEADER_LENGTH,
     PTE_HEADER_MAGIC,
@@ -63,6 +65,7 @@ def build_pte(methods: Sequence[ProgramMethod], named_data: Mapping[str, Buffer]
     """Lay out a program file; write it with `write_to` or take its `chunks()`.
 
     named_data: code blobs and the manifest, by key; equal content is stored once, nothing copied.
+    Where there is a manifest, the program digest of docs/format.md is added.
     Raises ValueError for a repeated method name, an unknown dtype or a size too large for the file.
     """
     names = [method.name for method in methods]
@@ -72,6 +75,9 @@ def build_pte(methods: Sequence[ProgramMethod], named_data: Mapping[str, Buffer]
     segments.add(b"", 0)  # the constant segment: there are no constants in a program
     payloads = [_add_segment(segments, method.payload) for method in methods]
     named = {key: _add_segment(segments, data) for key, data in named_data.items()}
+    digest = bytearray(hashlib.sha256().digest_size)  # filled when all that it covers is known
+    if MANIFEST_KEY in named_data:
+        named[DIGEST_KEY] = segments.add(digest, len(digest))
 
     builder = FlatbufferBuilder(PROGRAM_TABLES)
     plans = builder.tables(
@@ -94,7 +100,18 @@ def build_pte(methods: Sequence[ProgramMethod], named_data: Mapping[str, Buffer]
             for key, segment in named.items()
         ),
     )
-    return _finish(builder, root, segments)
+    image = _finish(builder, root, segments)
+    if MANIFEST_KEY in named_data:
+        parts = (image.head, *(method.payload for method in methods), named_data[MANIFEST_KEY])
+        digest[:] = _digest(parts)
+    return image
+
+
+def _digest(parts: Iterable[Buffer]) -> bytes:
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part)
+    return hasher.digest()
 
 
 def _finish(builder: FlatbufferBuilder, root: int, segments: SegmentTable) -> ContainerImage:

@@ -15,6 +15,8 @@ PTD_IDENTIFIER: Final = b"FT01"
 PTD_HEADER_MAGIC: Final = b"FH01"
 PTD_HEADER_LENGTH: Final = 40
 SCHEMA_VERSION: Final = 0
+MANIFEST_KEY: Final = "cudaexec_manifest"
+DIGEST_KEY: Final = "cudaexec_digest"
 SEGMENT_ALIGNMENT: Final = 128
 
 SCALAR_TYPES: Final[dict[str, int]] = {
