@@ -1,0 +1,231 @@
+"""Inductor as a code generator: a flat graph to C++ sources, nothing compiled by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor.compile_fx import compile_fx_aot
+
+from cudaexec.export.errors import ExportError, first_line
+from cudaexec.export.inductor_patches import patched
+from cudaexec.export.lower import LoweredMethod, quiet_torch
+
+# Width of Inductor's vectors for each level, and what its metadata must then say.
+LEVELS: dict[str, tuple[int, str]] = {
+    "x86-64-v3": (256, "AVX2"),
+    "x86-64-v4": (512, "AVX512"),
+}
+
+# Threads: kernels are generated for a team of at most this many (`num_threads(N)`), which is also
+# the size of the arrays of partial results in parallel reductions. Generated code initialises all
+# N partials before the region and combines all N after it, each thread writes only its own, and
+# loops are split by the team's real size, so any smaller team is right; the runtime's GOMP layer
+# never starts a larger one.
+TEAM_SIZE = 32
+# A loop nest below TEAM_SIZE * MIN_CHUNK elements stays serial: waking threads costs more.
+MIN_CHUNK = 128
+
+_INTERFACE_END = '} // extern "C"'
+_KERNELS_BEGIN = "#include <torch/csrc/inductor/cpp_prefix.h>"
+
+
+@dataclass(frozen=True)
+class ConstantInfo:
+    """One constant of the container, read from the generated constructor."""
+
+    name: str
+    fqn: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass
+class GeneratedCode:
+    """The sources of one method for one level.
+
+    Attributes:
+        interface: the container half, the same text for every model.
+        wrapper: the model half without its kernels. kernels: the loops.
+        definitions, include_dirs, cflags, isa_flags: from Inductor's flags.
+        constants: in container order. values: each constant's tensor by container name.
+        proxied: operators that only libtorch's proxy executor could run.
+    """
+
+    level: str
+    interface: str
+    wrapper: str
+    kernels: str
+    definitions: list[str]
+    include_dirs: list[str]
+    cflags: list[str]
+    isa_flags: list[str]
+    constants: list[ConstantInfo]
+    values: dict[str, torch.Tensor]
+    proxied: list[str] = field(default_factory=list)
+
+
+def inductor_options(level: str, output_dir: Path) -> dict[str, Any]:
+    """Return the configuration under which sources are generated (docs/export.md explains each)."""
+    return {
+        "aot_inductor.package": True,
+        "aot_inductor.package_cpp_only": True,
+        "aot_inductor.link_libtorch": False,
+        "aot_inductor.package_constants_in_so": False,
+        "aot_inductor.package_constants_on_disk_format": "pickle_weights",
+        "aot_inductor.precompile_headers": False,
+        "aot_inductor.output_path": str(output_dir),
+        "aot_inductor.use_runtime_constant_folding": False,
+        "cpp_cache_precompile_headers": False,
+        "always_keep_tensor_constants": True,
+        "joint_graph_constant_folding": False,
+        "freezing": False,
+        "max_autotune": False,
+        "max_autotune_gemm": False,
+        "cpp.vec_isa_ok": True,
+        "cpp.simdlen": LEVELS[level][0],
+        "cpp.threads": TEAM_SIZE,
+        "cpp.dynamic_threads": False,
+        "cpp.min_chunk_size": MIN_CHUNK,
+        "cpp.enable_kernel_profile": False,
+        "cpp.inject_relu_bug_TESTING_ONLY": None,
+        "cpp.weight_prepack": False,
+        "fx_graph_cache": False,
+        "trace.enabled": False,
+    }
+
+
+@contextmanager
+def private_inductor_dir(directory: Path) -> Iterator[None]:
+    """Keep Inductor's own cache files inside `directory` and the environment as it was."""
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    before = os.environ.get(name)
+    os.environ[name] = str(directory)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def generate(method: LoweredMethod, level: str, directory: Path) -> GeneratedCode:
+    """Generate the sources of a method for one instruction-set level.
+
+    Raises:
+        ExportError: Inductor failed, or generated scalar code.
+    """
+    output_dir = directory / "sources"
+    output_dir.mkdir(parents=True)
+    proxied: list[str] = []
+    options = inductor_options(level, output_dir)
+    options["extern_node_serializer"] = lambda nodes: _note_proxied(nodes, proxied)
+    try:
+        with quiet_torch(), torch.no_grad(), private_inductor_dir(directory), patched():
+            produced = compile_fx_aot(
+                method.graph_module, list(method.example_inputs), config_patches=options
+            )
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(
+            f"method {method.name!r}: Inductor could not generate code for {level}: "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    code = _collect(method.name, level, produced)
+    code.proxied = proxied
+    return code
+
+
+def _note_proxied(nodes: list[Any], proxied: list[str]) -> str:
+    for node in nodes:
+        target = str(getattr(getattr(node, "node", node), "target", node))
+        proxied.append(target.removeprefix("torch.ops."))
+    return "{}"
+
+
+def _collect(method: str, level: str, produced: Any) -> GeneratedCode:
+    files = [Path(item) for item in produced if isinstance(item, str)]
+    values = next((dict(item) for item in produced if isinstance(item, dict)), {})
+    source = _only(method, files, ".wrapper.cpp").read_text(encoding="utf-8")
+    flags = json.loads(_only(method, files, "_compile_flags.json").read_text(encoding="utf-8"))
+    metadata = json.loads(_only(method, files, "wrapper_metadata.json").read_text(encoding="utf-8"))
+    isa = str(metadata.get("AOTI_CPU_ISA", "missing"))
+    if isa != LEVELS[level][1]:
+        raise ExportError(
+            f"method {method!r}: Inductor generated {isa} code for {level}, expected "
+            f"{LEVELS[level][1]}; a slow file is not written. Please report this with the torch "
+            f"version ({torch.__version__})."
+        )
+    interface, wrapper, kernels = split_source(method, source)
+    return GeneratedCode(
+        level=level,
+        interface=interface,
+        wrapper=wrapper,
+        kernels=kernels,
+        definitions=[definition.strip() for definition in flags["definitions"]],
+        include_dirs=list(flags["include_dirs"]),
+        cflags=list(flags["cflags"]),
+        isa_flags=[flag for text in flags["passthrough_args"] for flag in text.split()],
+        constants=read_constants(wrapper),
+        values={name: entry[0] for name, entry in values.items()},
+    )
+
+
+def _only(method: str, files: list[Path], suffix: str) -> Path:
+    found = [path for path in files if path.name.endswith(suffix)]
+    if len(found) != 1:
+        raise ExportError(
+            f"method {method!r}: Inductor produced {len(found)} files named *{suffix}, expected "
+            f"one; torch {torch.__version__} works differently from what export knows"
+        )
+    return found[0]
+
+
+def split_source(method: str, source: str) -> tuple[str, str, str]:
+    """Split a generated source into container half, model half and kernels."""
+    end = source.find(_INTERFACE_END)
+    if end < 0:
+        raise ExportError(
+            f"method {method!r}: the generated source has no container half; torch "
+            f"{torch.__version__} works differently from what export knows"
+        )
+    end += len(_INTERFACE_END)
+    begin = source.find(_KERNELS_BEGIN, end)
+    tail = source.rfind("// Compile cmd")
+    tail = len(source) if tail < end else tail
+    begin = tail if begin < 0 else begin
+    return source[:end] + "\n", source[end:begin] + "\n", source[begin:tail] + "\n"
+
+
+_CONSTANT = re.compile(r"constants_info_\[(\d+)\]\.(\w+) = (.*);\s*$", re.MULTILINE)
+
+
+def read_constants(wrapper: str) -> list[ConstantInfo]:
+    """Read the container's constants from the generated constructor."""
+    fields: dict[int, dict[str, str]] = {}
+    for index, name, value in _CONSTANT.findall(wrapper):
+        fields.setdefault(int(index), {})[name] = value
+    return [
+        ConstantInfo(
+            name=json.loads(entry["name"]),
+            fqn=json.loads(entry["original_fqn"]),
+            shape=_braced(entry["shape"]),
+            strides=_braced(entry["stride"]),
+            offset=int(entry["offset"].rstrip("L")),
+        )
+        for _, entry in sorted(fields.items())
+    ]
+
+
+def _braced(text: str) -> tuple[int, ...]:
+    return tuple(int(item.rstrip("L")) for item in re.findall(r"-?\d+L?", text))

@@ -1,0 +1,308 @@
+"""A model to one flat graph: tensors in, tensors out, with everything else in the manifest."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from cudaexec.export.dtypes import check_graph_dtypes, dtype_name
+from cudaexec.export.errors import ExportError, first_line
+from cudaexec.export.outputs import OutputPlan, plan_outputs
+from cudaexec.export.pytree import NULL_LEAF, leaf_names, tree_of
+from cudaexec.export.symbols import SymbolTable, build_symbols, harvest_guards
+
+
+@dataclass
+class MethodRequest:
+    """What the caller asked for: a module with example arguments, or an exported program."""
+
+    name: str
+    model: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    dynamic_shapes: Any = None
+
+
+@dataclass
+class LoweredMethod:
+    """A method ready to be compiled.
+
+    Attributes:
+        graph_module: flat; its placeholders are the tensor inputs in leaf order, its outputs the
+            tensors and data-dependent numbers of `outputs`; parameters are attributes.
+        example_inputs: one fake tensor per placeholder.
+        inputs, outputs, in_spec, out_spec: as in the manifest.
+        graph_outputs: the traced value of each graph output.
+        tensors: every parameter, buffer and tensor constant by FQN.
+        mutated: FQNs of the buffers that the graph writes.
+        parameters: FQNs that are parameters.
+    """
+
+    name: str
+    graph_module: Any
+    example_inputs: list[Any]
+    symbols: SymbolTable
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    in_spec: dict[str, Any]
+    out_spec: dict[str, Any]
+    graph_inputs: list[Any]
+    graph_outputs: list[Any]
+    tensors: dict[str, torch.Tensor]
+    mutated: set[str]
+    parameters: set[str]
+    shape_env: Any
+    rewrites: list[str] = field(default_factory=list)
+
+
+def lower(request: MethodRequest, *, strict: bool) -> LoweredMethod:
+    """Trace a method and flatten it.
+
+    Raises:
+        ExportError: the model cannot be traced, lost a dynamic size, or uses something that a
+            program cannot hold; the message names the method and the place.
+    """
+    program = _trace(request, strict=strict)
+    check_graph_dtypes(request.name, program)
+    leaves = _input_leaves(request, program)
+    shape_env = _shape_env(program)
+    tensor_leaves = [(leaf.index, leaf.name, leaf.value) for leaf in leaves if leaf.is_tensor]
+    symbols = build_symbols(request.name, tensor_leaves, shape_env, program.range_constraints)
+    harvest_guards(symbols, shape_env)
+    graph_module = _unlift(program)
+    graph_inputs = _strip_constants(request.name, graph_module, leaves)
+    in_spec, in_slots = tree_of(program.call_spec.in_spec, f"method {request.name!r}, arguments")
+    out_spec, out_slots = tree_of(program.call_spec.out_spec, f"method {request.name!r}, result")
+    plan = plan_outputs(request.name, graph_module, program, symbols, out_slots)
+    mutated_inputs = _mutated_inputs(program)
+    return LoweredMethod(
+        name=request.name,
+        graph_module=graph_module,
+        example_inputs=[leaf.value for leaf in graph_inputs],
+        symbols=symbols,
+        inputs=_input_specs(leaves, in_slots, symbols, mutated_inputs),
+        outputs=plan.leaves,
+        in_spec=in_spec,
+        out_spec=out_spec,
+        graph_inputs=[leaf.value for leaf in graph_inputs],
+        graph_outputs=plan.graph_outputs,
+        tensors=_tensors(program),
+        mutated=_mutated_buffers(program),
+        parameters=set(program.graph_signature.parameters),
+        shape_env=shape_env,
+    )
+
+
+def _trace(request: MethodRequest, *, strict: bool) -> ExportedProgram:
+    if isinstance(request.model, ExportedProgram):
+        return request.model
+    with quiet_torch(), torch.no_grad():
+        try:
+            return torch.export.export(
+                request.model,
+                request.args,
+                request.kwargs,
+                dynamic_shapes=request.dynamic_shapes,
+                strict=strict,
+            )
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"method {request.name!r}: torch.export could not trace the model: "
+                f"{type(error).__name__}: {first_line(error)}"
+            ) from error
+
+
+@contextmanager
+def quiet_torch() -> Any:
+    """Keep torch's own deprecation notes about torch away from the user."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
+        warnings.filterwarnings("ignore", category=FutureWarning, message=".*TreeSpec.*")
+        yield
+
+
+@dataclass
+class InputLeaf:
+    """One leaf of the arguments: a tensor (with its fake value) or a constant."""
+
+    index: int
+    name: str
+    placeholder: str
+    is_tensor: bool
+    value: Any
+
+
+def _input_leaves(request: MethodRequest, program: ExportedProgram) -> list[InputLeaf]:
+    from torch.export.graph_signature import (
+        ConstantArgument,
+        InputKind,
+        TensorArgument,
+    )
+
+    values = {
+        node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"
+    }
+    user = [
+        spec.arg
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT
+    ]
+    names = leaf_names(program.call_spec.in_spec, _parameter_names(request))
+    if len(names) != len(user):
+        raise ExportError(
+            f"method {request.name!r}: the trace has {len(user)} inputs for {len(names)} argument "
+            f"leaves; expected one each"
+        )
+    leaves = []
+    for index, (name, arg) in enumerate(zip(names, user, strict=True)):
+        if isinstance(arg, TensorArgument):
+            leaves.append(InputLeaf(index, name, arg.name, True, values[arg.name]))
+        elif isinstance(arg, ConstantArgument):
+            _check_constant(request.name, name, arg.value)
+            leaves.append(InputLeaf(index, name, arg.name, False, arg.value))
+        else:
+            raise ExportError(
+                f"method {request.name!r}, input {name!r}: a dynamic Python number "
+                f"({type(arg).__name__}) cannot be an input of a program. Pass a 0-d tensor, or "
+                f"leave it out of dynamic_shapes to compile in its value."
+            )
+    return leaves
+
+
+def _check_constant(method: str, name: str, value: Any) -> None:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return
+    raise ExportError(
+        f"method {method!r}, input {name!r}: an argument of type {type(value).__name__} cannot be "
+        f"recorded; expected a tensor, bool, int, float, str or None. Make it an attribute of the "
+        f"module, or pass its parts."
+    )
+
+
+def _parameter_names(request: MethodRequest) -> list[str]:
+    if isinstance(request.model, ExportedProgram):
+        signature = request.model.module_call_graph[0].signature
+        names = getattr(signature, "forward_arg_names", None)
+        return list(names or [])
+    parameters = inspect.signature(request.model.forward).parameters.values()
+    names = []
+    for parameter in parameters:
+        if parameter.kind == parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{i}" for i in range(len(request.args) - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return names
+
+
+def _shape_env(program: ExportedProgram) -> Any:
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and hasattr(value, "fake_mode"):
+            return value.fake_mode.shape_env
+    return None
+
+
+def _unlift(program: ExportedProgram) -> Any:
+    """Return the graph with parameters as attributes and mutations as trailing copies."""
+    parameters = inspect.signature(program.module).parameters
+    with quiet_torch():
+        if "check_guards" in parameters:
+            module = program.module(check_guards=False)
+        else:
+            module = program.module()
+    graph = module.graph
+    for node in list(graph.nodes):  # the guards are in the manifest
+        if node.op == "call_module" and node.target == "_guards_fn" and not node.users:
+            graph.erase_node(node)
+    graph.set_codegen(torch.fx.graph.CodeGen())
+    for attribute in ("_in_spec", "_out_spec"):
+        if hasattr(module, attribute):
+            delattr(module, attribute)
+    module._forward_pre_hooks.clear()
+    return module
+
+
+def _strip_constants(
+    method: str, module: Any, leaves: Sequence[InputLeaf]
+) -> list[InputLeaf]:
+    """Remove the placeholders of constants; return the tensor leaves in graph order."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    if len(placeholders) != len(leaves):
+        raise ExportError(
+            f"method {method!r}: the flat graph has {len(placeholders)} inputs, expected "
+            f"{len(leaves)}"
+        )
+    kept = []
+    for node, leaf in zip(placeholders, leaves, strict=True):
+        if leaf.is_tensor:
+            kept.append(leaf)
+            continue
+        if node.users:
+            node.replace_all_uses_with(leaf.value)
+        module.graph.erase_node(node)
+    return kept
+
+
+def _input_specs(
+    leaves: Sequence[InputLeaf],
+    slots: Sequence[Any],
+    symbols: SymbolTable,
+    mutated: set[str],
+) -> list[dict[str, Any]]:
+    from cudaexec.export.manifest import encode_scalar
+
+    specs: list[dict[str, Any]] = []
+    graph_input = 0
+    for slot in slots:
+        if slot is NULL_LEAF:
+            specs.append({"name": "", "kind": "constant", "value": None})
+            continue
+        leaf = leaves[slot]
+        if not leaf.is_tensor:
+            value = encode_scalar(leaf.value)
+            specs.append({"name": leaf.name, "kind": "constant", "value": value})
+            continue
+        specs.append(
+            {
+                "name": leaf.name,
+                "kind": "tensor",
+                "dtype": dtype_name(leaf.value.dtype),
+                "shape": symbols.dimensions(leaf.value.shape),
+                "strides": symbols.dimensions(leaf.value.stride()),
+                "device": leaf.value.device.type,
+                "mutated": leaf.placeholder in mutated,
+                "graph_input": graph_input,
+            }
+        )
+        graph_input += 1
+    return specs
+
+
+def _mutated_inputs(program: ExportedProgram) -> set[str]:
+    return set(program.graph_signature.user_inputs_to_mutate.values())
+
+
+def _mutated_buffers(program: ExportedProgram) -> set[str]:
+    return set(program.graph_signature.buffers_to_mutate.values())
+
+
+def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = {}
+    sources: list[Mapping[str, Any]] = [program.state_dict, program.constants]
+    for source in sources:
+        for fqn, value in source.items():
+            if isinstance(value, torch.Tensor):
+                tensors.setdefault(fqn, value)
+    return tensors
+
+
+__all__ = ["InputLeaf", "LoweredMethod", "MethodRequest", "OutputPlan", "lower", "quiet_torch"]

@@ -1,0 +1,338 @@
+"""The stages of an export, from a module to two files."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import cudaexec
+from cudaexec.export.aoti_compile import GeneratedCode, generate
+from cudaexec.export.build_cache import BuildCache, default_cache_dir
+from cudaexec.export.callouts import (
+    MissingOperator,
+    called_functions,
+    callouts,
+    operator_of,
+    refuse,
+    source_places,
+)
+from cudaexec.export.build import ProgramBuilder
+from cudaexec.export.elf import ElfFacts, inspect, provided_functions
+from cudaexec.export.errors import ExportError
+from cudaexec.export.lower import LoweredMethod, MethodRequest, lower
+from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
+from cudaexec.export.progress import Stages
+from cudaexec.export.report import ExportReport, MethodReport, VariantReport
+from cudaexec.export.toolchain import CPU_FLAGS, Toolchain, find_compiler
+from cudaexec.export.weights import WeightsTable
+from cudaexec.export.write import FilePair, program_method, write_files
+from cudaexec.options import ExportOptions
+
+# Inductor keeps its configuration in globals: one export at a time in a process.
+_LOCK = threading.Lock()
+
+
+@dataclass
+class CodeVariant:
+    """Compiled code of a method for one level."""
+
+    generated: GeneratedCode
+    binary: bytes
+    key: str
+    facts: ElfFacts
+    callouts: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest entry."""
+        level = self.generated.level
+        return {
+            "target": "cpu",
+            "isa": level,
+            "cpu_flags": list(CPU_FLAGS[level]),
+            "code": self.key,
+            "callouts": self.callouts,
+        }
+
+
+@dataclass
+class CompiledMethod:
+    """A lowered method with its variants, best first, and its constants."""
+
+    lowered: LoweredMethod
+    variants: list[CodeVariant] = field(default_factory=list)
+    constants: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_export(
+    requests: Sequence[MethodRequest], path: Path, options: ExportOptions
+) -> ExportReport:
+    """Export the methods into `path` and, if there are weights, `path` with `.ptd`.
+
+    Raises:
+        ExportError: see `cudaexec.export`.
+    """
+    with _LOCK, tempfile.TemporaryDirectory(prefix="cudaexec-export-") as name:
+        return _Export(requests, path, options, Path(name)).run()
+
+
+class _Export:
+    """One export in a private directory."""
+
+    def __init__(
+        self,
+        requests: Sequence[MethodRequest],
+        path: Path,
+        options: ExportOptions,
+        directory: Path,
+    ) -> None:
+        self._requests = requests
+        self._path = path
+        self._options = options
+        self._directory = directory
+        self._stages = Stages(options.progress)
+        self._toolchain = Toolchain(find_compiler(options.compiler))
+        cache_dir = Path(options.cache_dir) if options.cache_dir else default_cache_dir()
+        self._cache = BuildCache(cache_dir, directory / "cache")
+        self._cached = True
+
+    def run(self) -> ExportReport:
+        with self._stages.stage("trace"), _collector_paused():
+            methods = [
+                CompiledMethod(lower(request, strict=self._options.strict))
+                for request in self._requests
+            ]
+        with self._stages.stage("generate"), _collector_paused():
+            sources = [self._generate(method) for method in methods]
+            self._refuse_missing(methods, sources)
+        with self._stages.stage("compile"):
+            self._compile(methods, sources)
+        with self._stages.stage("check"):
+            self._check_linked(methods)
+        table = WeightsTable()
+        with self._stages.stage("weights"):
+            self._collect_weights(methods, table)
+        with self._stages.stage("write"):
+            files = self._write(methods, table)
+        return self._report(methods, table, files)
+
+    def _generate(self, method: CompiledMethod) -> list[GeneratedCode]:
+        codes = []
+        for level in self._options.cpu_levels:
+            folder = self._directory / "inductor" / method.lowered.name / level
+            codes.append(generate(method.lowered, level, folder))
+        self._keep_sources(method.lowered.name, codes)
+        return codes
+
+    def _keep_sources(self, method: str, codes: list[GeneratedCode]) -> None:
+        if self._options.keep_sources is None:
+            return
+        for code in codes:
+            folder = Path(self._options.keep_sources) / method / code.level
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in ("interface", "wrapper", "kernels"):
+                (folder / f"{name}.cpp").write_text(getattr(code, name), encoding="utf-8")
+
+    def _refuse_missing(
+        self, methods: list[CompiledMethod], sources: list[list[GeneratedCode]]
+    ) -> None:
+        """Refuse operators that the runtime lacks before anything is compiled."""
+        available = provided_functions()
+        missing = []
+        for method, codes in zip(methods, sources, strict=True):
+            lowered = method.lowered
+            for code in codes:
+                for operator in code.proxied:
+                    places = source_places(lowered.graph_module, operator)
+                    missing.append(
+                        MissingOperator(lowered.name, operator, "libtorch's dispatcher", places)
+                    )
+                for symbol in called_functions(code.wrapper + code.kernels):
+                    if symbol in available or "proxy_executor" in symbol:
+                        continue
+                    operator = operator_of(symbol, code.wrapper)
+                    places = source_places(lowered.graph_module, operator)
+                    missing.append(MissingOperator(lowered.name, operator, symbol, places))
+        refuse(missing)
+
+    def _compile(self, methods: list[CompiledMethod], sources: list[list[GeneratedCode]]) -> None:
+        builder = ProgramBuilder(self._toolchain, self._cache, self._directory / "build")
+        binaries = builder.build(sources)
+        self._cached = builder.shared_half_cached
+        for method, codes, built in zip(methods, sources, binaries, strict=True):
+            for code, binary in zip(codes, built, strict=True):
+                facts = inspect(binary, f"{method.lowered.name} for {code.level}")
+                variant = CodeVariant(
+                    code, binary, code_key(binary), facts, callouts(facts.undefined)
+                )
+                method.variants.append(variant)
+
+    def _check_linked(self, methods: list[CompiledMethod]) -> None:
+        missing = []
+        for method in methods:
+            for variant in method.variants:
+                for symbol in variant.facts.missing:
+                    operator = operator_of(symbol, variant.generated.wrapper)
+                    missing.append(MissingOperator(method.lowered.name, operator, symbol))
+                variant.facts.require_level(variant.generated.level)
+        refuse(missing)
+
+    def _collect_weights(self, methods: list[CompiledMethod], table: WeightsTable) -> None:
+        for method in methods:
+            lowered = method.lowered
+            code = method.variants[0].generated
+            for variant in method.variants[1:]:
+                _check_same_constants(lowered.name, code, variant.generated)
+            for info in code.constants:
+                tensor = lowered.tensors.get(info.fqn, code.values.get(info.name))
+                if tensor is None:
+                    raise ExportError(
+                        f"method {lowered.name!r}: the generated code has a constant "
+                        f"{info.name!r} ({info.fqn!r}) that the model does not have"
+                    )
+                entry = table.add_constant(lowered.name, info, tensor)
+                entry["mutated"] = info.fqn in lowered.mutated
+                entry["kv"] = False
+                method.constants.append(entry)
+        for method in methods:
+            table.add_aliases(method.lowered.tensors.items())
+        table.compute_digests(torch.get_num_threads())
+
+    def _write(self, methods: list[CompiledMethod], table: WeightsTable) -> FilePair:
+        blobs = {
+            variant.key: variant.binary for method in methods for variant in method.variants
+        }
+        manifest = encode_manifest(self._manifest(methods, table, blobs))
+        programs = [
+            program_method(
+                method.lowered,
+                [variant.key for variant in method.variants],
+                method.constants,
+                {key: entry.nbytes for key, entry in table.entries.items()},
+            )
+            for method in methods
+        ]
+        return write_files(self._path, programs, {**blobs}, manifest, table)
+
+    def _manifest(
+        self, methods: list[CompiledMethod], table: WeightsTable, blobs: dict[str, bytes]
+    ) -> dict[str, Any]:
+        facts = [variant.facts for method in methods for variant in method.variants]
+        entries = {key: (entry.nbytes, entry.digest) for key, entry in table.entries.items()}
+        return {
+            "producer": {
+                "cudaexec": cudaexec.__version__,
+                "torch": torch.__version__,
+                "triton": None,
+                "nvcc": None,
+                "compiler": self._toolchain.compiler.version,
+                "python": platform.python_version(),
+            },
+            "platform": {
+                "os": "linux",
+                "machine": platform.machine(),
+                "glibc": _highest(item.min_glibc for item in facts),
+                "glibcxx": _highest(item.min_glibcxx for item in facts),
+            },
+            "code": code_section(blobs),
+            "weights": weights_section(entries),
+            "aliases": table.aliases,
+            "methods": [_method_json(method) for method in methods],
+        }
+
+    def _report(
+        self, methods: list[CompiledMethod], table: WeightsTable, files: FilePair
+    ) -> ExportReport:
+        return ExportReport(
+            pte=str(files.pte),
+            ptd=None if files.ptd is None else str(files.ptd),
+            pte_nbytes=files.pte_nbytes,
+            ptd_nbytes=files.ptd_nbytes,
+            weights_nbytes=sum(entry.nbytes for entry in table.entries.values()),
+            methods=tuple(_method_report(method) for method in methods),
+            stages=tuple(self._stages.times),
+            torch_version=torch.__version__,
+            compiler=self._toolchain.compiler.version,
+            shared_half_cached=self._cached,
+        )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector: Inductor's imports alone take 0.7 s more with it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _check_same_constants(method: str, first: GeneratedCode, other: GeneratedCode) -> None:
+    if first.constants != other.constants:
+        raise ExportError(
+            f"method {method!r}: the code for {first.level} and for {other.level} has different "
+            f"constants ({len(first.constants)} and {len(other.constants)}). Export for one level "
+            f"with ExportOptions(cpu_levels=...)."
+        )
+
+
+def _highest(versions: Iterable[str]) -> str:
+    return max(versions, key=lambda text: [int(part) for part in text.split(".") if part])
+
+
+def _method_json(method: CompiledMethod) -> dict[str, Any]:
+    lowered = method.lowered
+    return {
+        "name": lowered.name,
+        "variants": [variant.to_json() for variant in method.variants],
+        "symbols": [spec.to_json() for spec in lowered.symbols.specs],
+        "inputs": lowered.inputs,
+        "outputs": lowered.outputs,
+        "num_graph_inputs": len(lowered.graph_inputs),
+        "num_graph_outputs": len(lowered.graph_outputs),
+        "guards": lowered.symbols.guards,
+        "in_spec": lowered.in_spec,
+        "out_spec": lowered.out_spec,
+        "constants": method.constants,
+    }
+
+
+def _method_report(method: CompiledMethod) -> MethodReport:
+    lowered = method.lowered
+    used = {entry["fqn"] for entry in method.constants}
+    return MethodReport(
+        name=lowered.name,
+        inputs=len(lowered.inputs),
+        outputs=len(lowered.outputs),
+        variants=tuple(
+            VariantReport(
+                "cpu", variant.generated.level, len(variant.binary), tuple(variant.callouts)
+            )
+            for variant in method.variants
+        ),
+        constants=tuple(entry["fqn"] for entry in method.constants),
+        mutated=tuple(sorted(lowered.mutated)),
+        unused=tuple(sorted(set(lowered.parameters) - used)),
+        dynamic=tuple(_range_text(lowered, spec) for spec in lowered.symbols.specs),
+        guards=tuple(guard["text"] for guard in lowered.symbols.guards),
+        rewrites=tuple(lowered.rewrites),
+    )
+
+
+def _range_text(lowered: LoweredMethod, spec: Any) -> str:
+    name = lowered.inputs[spec.input]["name"]
+    high = "unbounded" if spec.maximum is None else spec.maximum
+    return f"{spec.name} = {name}.shape[{spec.dim}] in [{spec.minimum}, {high}]"
+
+
+__all__ = ["run_export"]

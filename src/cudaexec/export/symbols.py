@@ -1,0 +1,238 @@
+"""Symbolic sizes of a method's inputs: the manifest's symbols, ranges and guards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from cudaexec.export.errors import ExportError
+from cudaexec.export.expressions import (
+    Dimension,
+    Postfix,
+    UnsupportedExpressionError,
+    dimension,
+    to_postfix,
+)
+
+# Sizes above this are "unbounded": torch writes int_oo or sys.maxsize-like numbers.
+_UNBOUNDED = 1 << 62
+
+
+@dataclass
+class SymbolSpec:
+    """A manifest symbol: the size of dimension `dim` of input leaf `input`."""
+
+    name: str
+    minimum: int
+    maximum: int | None
+    input: int
+    dim: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest entry."""
+        return {
+            "name": self.name,
+            "min": self.minimum,
+            "max": self.maximum,
+            "input": self.input,
+            "dim": self.dim,
+        }
+
+
+@dataclass
+class SymbolTable:
+    """Symbols of one method; `forms` gives for each SymPy symbol its postfix form."""
+
+    method: str
+    specs: list[SymbolSpec] = field(default_factory=list)
+    forms: dict[Any, Postfix] = field(default_factory=dict)
+    guards: list[dict[str, Any]] = field(default_factory=list)
+    ranges: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
+
+    def dimension(self, expr: Any) -> Dimension | None:
+        """Return a size or stride for the manifest; None for one that depends on data."""
+        try:
+            return dimension(expr, self.forms)
+        except UnsupportedExpressionError:
+            return None
+
+    def dimensions(self, exprs: Iterable[Any]) -> list[Dimension | None]:
+        """Return all of them."""
+        return [self.dimension(expr) for expr in exprs]
+
+    def upper_bound(self, expr: Any) -> int | None:
+        """Return the largest value of a size within the ranges, None if there is no bound."""
+        expr = sympy.sympify(_expr_of(expr))
+        if not expr.free_symbols:
+            return int(expr)
+        if any(symbol not in self.ranges for symbol in expr.free_symbols):
+            return None
+        from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+        ranges = {
+            symbol: ValueRanges(low, sympy.oo if high is None else high)
+            for symbol, (low, high) in self.ranges.items()
+            if symbol in expr.free_symbols
+        }
+        if any(self.ranges[symbol][1] is None for symbol in expr.free_symbols):
+            return None
+        return _finite(bound_sympy(expr, ranges).upper)
+
+    def add_guard(self, expr: Any) -> None:
+        """Add a condition on the symbols, unless it is there already.
+
+        Raises:
+            ExportError: the condition has no integer form.
+        """
+        try:
+            items = to_postfix(expr, self.forms)
+        except UnsupportedExpressionError as error:
+            raise ExportError(
+                f"method {self.method!r}: the trace holds only if {expr} does, which has no integer "
+                f"form ({error}). Make the dimensions in it static, or rewrite the branch."
+            ) from error
+        if items == [1] or any(guard["expr"] == items for guard in self.guards):
+            return
+        self.guards.append({"text": self.text_of(expr), "expr": items})
+
+    def text_of(self, expr: Any) -> str:
+        """Return the expression with the manifest's names for the symbols."""
+        names = {
+            symbol: sympy.Symbol(str(form[0]))
+            for symbol, form in self.forms.items()
+            if len(form) == 1
+        }
+        return str(expr.xreplace(names)) if hasattr(expr, "xreplace") else str(expr)
+
+
+def _expr_of(value: Any) -> Any:
+    node = getattr(value, "node", None)
+    return node.expr if node is not None and hasattr(node, "expr") else value
+
+
+def _finite(bound: Any) -> int | None:
+    if bound is None or not getattr(bound, "is_Integer", False) or int(bound) >= _UNBOUNDED:
+        return None
+    return int(bound)
+
+
+def build_symbols(
+    method: str,
+    leaves: list[tuple[int, str, Any]],
+    shape_env: Any,
+    range_constraints: dict[Any, Any],
+) -> SymbolTable:
+    """Find the symbols of the inputs' sizes and their ranges.
+
+    Args:
+        method: for messages.
+        leaves: (leaf index, name, fake tensor) of each tensor input.
+        shape_env: torch's ShapeEnv of the trace, or None for a static one.
+        range_constraints: `ep.range_constraints`.
+    """
+    table = SymbolTable(method)
+    if shape_env is None:
+        return table
+    _collect_ranges(table, leaves, shape_env, range_constraints)
+    _define_plain(table, leaves)
+    _define_derived(table, leaves)
+    return table
+
+
+def _sizes(leaves: list[tuple[int, str, Any]]) -> Iterable[tuple[int, str, int, Any]]:
+    for index, name, value in leaves:
+        for dim, size in enumerate(value.shape):
+            yield index, name, dim, sympy.sympify(_expr_of(size))
+
+
+def _collect_ranges(
+    table: SymbolTable,
+    leaves: list[tuple[int, str, Any]],
+    shape_env: Any,
+    range_constraints: dict[Any, Any],
+) -> None:
+    for _, _, _, expr in _sizes(leaves):
+        for symbol in sorted(expr.free_symbols, key=str):
+            declared = range_constraints.get(symbol)
+            traced = shape_env.var_to_range.get(symbol)
+            lows = [int(r.lower) for r in (declared, traced) if r is not None and r.lower.is_Integer]
+            highs = [_finite(r.upper) for r in (declared, traced) if r is not None]
+            finite = [high for high in highs if high is not None]
+            table.ranges[symbol] = (max([0, *lows]), min(finite) if finite else None)
+
+
+def _define_plain(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> None:
+    for index, _, dim, expr in _sizes(leaves):
+        if not isinstance(expr, sympy.Symbol) or expr in table.forms:
+            continue
+        name = f"s{len(table.specs)}"
+        low, high = table.ranges[expr]
+        table.specs.append(SymbolSpec(name, low, high, index, dim))
+        table.forms[expr] = [name]
+
+
+def _define_derived(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> None:
+    """Define symbols that occur only as `a * symbol + b` by inverting the first such size."""
+    for index, name, dim, expr in _sizes(leaves):
+        unknown = [symbol for symbol in expr.free_symbols if symbol not in table.forms]
+        if not unknown:
+            continue
+        symbol = unknown[0]
+        polynomial = sympy.Poly(expr, symbol) if expr.is_polynomial(symbol) else None
+        linear = len(unknown) == 1 and polynomial is not None and polynomial.degree() == 1
+        scale, shift = polynomial.all_coeffs() if linear else (None, None)
+        if not (linear and scale.is_Integer and shift.is_Integer and scale > 0):
+            raise ExportError(
+                f"method {table.method!r}, input {name!r}: size {dim} is {expr}, from which the "
+                f"traced symbol {symbol} cannot be found. Declare dynamic sizes as a Dim or a "
+                f"multiple of one plus a constant."
+            )
+        low, high = table.ranges[symbol]
+        spec = SymbolSpec(
+            f"s{len(table.specs)}",
+            int(scale * low + shift),
+            None if high is None else int(scale * high + shift),
+            index,
+            dim,
+        )
+        table.specs.append(spec)
+        base: Postfix = [spec.name, int(shift), "sub"] if shift else [spec.name]
+        table.forms[symbol] = [*base, int(scale), "floordiv"] if scale != 1 else base
+        if scale != 1:
+            text = f"({spec.name} - {shift}) % {scale} == 0" if shift else f"{spec.name} % {scale} == 0"
+            table.guards.append({"text": text, "expr": [*base, int(scale), "mod", 0, "eq"]})
+
+
+def harvest_guards(table: SymbolTable, shape_env: Any) -> None:
+    """Add what the trace assumed about the sizes, beyond ranges and equal sizes."""
+    if shape_env is None:
+        return
+    for guard in list(shape_env.guards):
+        expr = guard.expr.xreplace(dict(shape_env.replacements))
+        if expr is sympy.true or holds_everywhere(table, expr):
+            continue
+        table.add_guard(expr)
+
+
+def holds_everywhere(table: SymbolTable, expr: Any) -> bool:
+    """Whether a condition follows from the ranges alone."""
+    if expr is sympy.true:
+        return True
+    if any(symbol not in table.ranges for symbol in expr.free_symbols):
+        return False
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+    ranges = {
+        symbol: ValueRanges(low, int_oo if high is None else high)
+        for symbol, (low, high) in table.ranges.items()
+        if symbol in expr.free_symbols
+    }
+    try:
+        bound = bound_sympy(expr, ranges)
+    except Exception:  # torch's interval analysis has no rule for the function
+        return False
+    return bool(bound.lower is sympy.true or bound.lower == sympy.true)

@@ -1,0 +1,50 @@
+"""Options of the public functions: frozen, and unknown names raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["ExportOptions"]
+
+CPU_LEVELS = ("x86-64-v4", "x86-64-v3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """How `export` works; the defaults suit most models.
+
+    Attributes:
+        cpu_levels: instruction-set levels to compile for, each a code variant of its own in the
+            same file; loading takes the best one that the machine can run.
+        progress: show the stages on the terminal: True, False, or None for "if stderr is a tty".
+        compiler: C++ compiler (GCC 11 or newer); None for `$CXX`, else `g++`.
+        cache_dir: where the compiled parts that all models share are kept; None for
+            `$CUDAEXEC_CACHE`, else `~/.cache/cudaexec`. A directory that cannot be written is
+            read, and the export works without it.
+        strict: trace with TorchDynamo (`torch.export`'s `strict=True`) instead of plain Python.
+        keep_sources: a directory that receives the generated C++ sources, for debugging.
+    """
+
+    cpu_levels: tuple[str, ...] = CPU_LEVELS
+    progress: bool | None = None
+    compiler: str | None = None
+    cache_dir: str | PathLike[str] | None = None
+    strict: bool = False
+    keep_sources: str | PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a level that does not exist, none at all, or one named twice.
+        """
+        unknown = [level for level in self.cpu_levels if level not in CPU_LEVELS]
+        if unknown or not self.cpu_levels or len(set(self.cpu_levels)) != len(self.cpu_levels):
+            raise ValueError(
+                f"ExportOptions.cpu_levels: expected one or more different ones of "
+                f"{list(CPU_LEVELS)}, got {list(self.cpu_levels)}"
+            )
