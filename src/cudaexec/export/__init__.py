@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudaexec.export.report import ExportReport
 from cudaexec.options import ExportOptions
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from cudaexec.export.lower import MethodRequest
-    from cudaexec.export.report import ExportReport
 
-__all__ = ["export"]
+__all__ = ["ExportReport", "export"]
 
 
 def export(
@@ -158,3 +160,12 @@ def _request(
     if isinstance(args, torch.Tensor) or not isinstance(args, (tuple, list)):
         args = (args,)
     return MethodRequest(name, model, tuple(args), dict(kwargs or {}), dynamic_shapes)
+
+
+class _CallableModule(types.ModuleType):
+    """`cudaexec.export` is this package and the function: importing a submodule binds the name."""
+
+    __call__ = staticmethod(export)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cudaexec._core import ExportError
+from cudaexec.errors import ExportError
 
 __all__ = ["ExportError", "first_line", "source_line"]
 
