@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/export.h"
 #include "format/mapped_file.h"
 
 namespace cudaexec {
@@ -97,7 +98,7 @@ struct PteDelegate {
   std::vector<PteCompileSpec> compile_specs;
 
   /// The value of a compile spec as text, or nothing.
-  [[nodiscard]] std::optional<std::string_view> spec(std::string_view key) const noexcept;
+  [[nodiscard]] CUDAEXEC_API std::optional<std::string_view> spec(std::string_view key) const noexcept;
 };
 
 struct PteBufferDevice {
