@@ -1,4 +1,29 @@
 # Sources of cpp/python, relative to cpp/.
 set(CUDAEXEC_PYTHON_SOURCES
+    python/arguments.cpp
+    python/bind_errors.cpp
+    python/bind_format.cpp
+    python/bind_format_files.cpp
+    python/bind_format_manifest.cpp
+    python/bind_log.cpp
+    python/bind_method.cpp
+    python/bind_module.cpp
+    python/bind_ops.cpp
+    python/bind_ops_linear.cpp
+    python/bind_tensor.cpp
+    python/bind_testing.cpp
+    python/convert_in.cpp
+    python/convert_out.cpp
+    python/dlpack_out.cpp
+    python/gil.cpp
+    python/keep_storage.cpp
+    python/method_call.cpp
     python/module.cpp
+    python/numpy_array.cpp
+    python/pytree.cpp
+    python/scalars.cpp
+    python/specs.cpp
+    python/tensor_views.cpp
+    python/type_info.cpp
+    python/unflatten.cpp
 )

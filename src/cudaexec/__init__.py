@@ -1,5 +1,92 @@
-"""Runs PyTorch models without PyTorch."""
+"""Runs PyTorch models without PyTorch.
 
-from cudaexec._core import __version__
+``export`` (needs torch) compiles a model to ``model.pte`` and ``model.ptd``; ``load`` runs them anywhere. Importing
+this package imports neither torch nor numpy.
+"""
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudaexec._core import Method, Module, Tensor, __version__, log_level, set_log_level
+from cudaexec.attrdict import AttrDict
+from cudaexec.errors import (
+    CaptureError,
+    ClosedError,
+    ContextFull,
+    DeviceError,
+    DtypeError,
+    Error,
+    ExportError,
+    FileError,
+    FormatError,
+    InputError,
+    NotSupported,
+    OutOfMemory,
+    SessionBusy,
+    ShapeError,
+    TargetError,
+    VersionError,
+    WeightsError,
+)
+from cudaexec.load_options import LoadOptions
+from cudaexec.runtime import load
+from cudaexec.specs import TensorSpec
+
+if TYPE_CHECKING:
+    from cudaexec.export import ExportReport, export
+    from cudaexec.options import ExportOptions
+
+__all__ = [
+    "AttrDict",
+    "CaptureError",
+    "ClosedError",
+    "ContextFull",
+    "DeviceError",
+    "DtypeError",
+    "Error",
+    "ExportError",
+    "ExportOptions",
+    "ExportReport",
+    "FileError",
+    "FormatError",
+    "InputError",
+    "LoadOptions",
+    "Method",
+    "Module",
+    "NotSupported",
+    "OutOfMemory",
+    "SessionBusy",
+    "ShapeError",
+    "TargetError",
+    "Tensor",
+    "TensorSpec",
+    "VersionError",
+    "WeightsError",
+    "__version__",
+    "export",
+    "load",
+    "log_level",
+    "set_log_level",
+]
+
+# Names that only exporting needs, with the modules that hold them.
+_LAZY = {
+    "ExportOptions": "cudaexec.options",
+    "ExportReport": "cudaexec.export",
+    "export": "cudaexec.export",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'cudaexec' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,195 @@
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "python/bind_errors.h"
+#include "python/bind_tensor.h"
+#include "python/bindings.h"
+#include "python/convert_in.h"
+#include "python/gil.h"
+#include "python/method_call.h"
+
+namespace cudaexec::python {
+namespace {
+
+/// What a Python Module holds: the program and the Method objects made so far.
+class PyModule {
+ public:
+  explicit PyModule(std::shared_ptr<Module> module) : module_(std::move(module)) {}
+  ~PyModule() {
+    without_gil([this] { module_.reset(); });
+  }
+  PyModule(const PyModule&) = delete;
+  PyModule& operator=(const PyModule&) = delete;
+
+  [[nodiscard]] Module& module() const noexcept { return *module_; }
+
+  std::shared_ptr<PyMethod> method(const std::string& name) {
+    if (const auto found = methods_.find(name); found != methods_.end()) return found->second;
+    auto made = std::make_shared<PyMethod>(without_gil([&] { return module_->method(name); }));
+    return methods_.try_emplace(name, std::move(made)).first->second;
+  }
+
+  const PyMethod& forward() {
+    if (!forward_) forward_ = method("forward");
+    return *forward_;
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+  std::map<std::string, std::shared_ptr<PyMethod>> methods_;
+  std::shared_ptr<PyMethod> forward_;
+};
+
+std::shared_ptr<PyModule> load(const std::string& pte, const std::string& ptd,
+                               const std::string& device, int threads, bool verify,
+                               size_t memory_limit, const std::string& isa) {
+  const LoadOptions options{threads, verify, memory_limit, isa};
+  return std::make_shared<PyModule>(
+      without_gil([&] { return Module::load(pte, ptd, device, options); }));
+}
+
+PyObject* forward(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  try {
+    return fastcall(self_cast<PyModule>(self).forward(), args, count, names);
+  } catch (...) {
+    set_python_error_from_current_exception();
+    return nullptr;
+  }
+}
+
+PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  try {
+    return slot_call(self_cast<PyModule>(self).forward(), args, kwargs);
+  } catch (...) {
+    set_python_error_from_current_exception();
+    return nullptr;
+  }
+}
+
+void set_call(PyHeapTypeObject* type) noexcept { type->ht_type.tp_call = call; }
+
+PyMethodDef forward_definition{
+    "forward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(forward)),
+    METH_FASTCALL | METH_KEYWORDS,
+    "forward($self, /, *args, **kwargs)\n--\n\n"
+    "Runs the method 'forward'; calling the module does the same.\n\n"
+    "Inputs are given as the model was called, by position or by name: numpy arrays, torch "
+    "tensors,\n"
+    "cudaexec tensors, objects with __dlpack__ or the buffer protocol, of exactly the exported "
+    "dtypes.\n"
+    "Their memory is never written. Outputs have the structure that the model returned and own "
+    "their\n"
+    "memory: torch tensors if an input was one, else numpy arrays if an input was one, else\n"
+    "cudaexec.Tensor.\n\n"
+    "Raises InputError, ShapeError, DtypeError or DeviceError, naming the input, before anything\n"
+    "runs; OutOfMemory; ClosedError."};
+
+py::dict memory_stats(const PyModule& self) {
+  const MemoryStats stats = without_gil([&] { return self.module().memory_stats(); });
+  py::dict fields;
+  fields["weights_mapped"] = stats.weights_mapped;
+  fields["weights_private"] = stats.weights_private;
+  fields["state"] = stats.state;
+  fields["working_current"] = stats.working_current;
+  fields["working_peak"] = stats.working_peak;
+  fields["cached"] = stats.cached;
+  return fields;
+}
+
+py::dict state_dict(const PyModule& self) {
+  py::dict result;
+  for (auto& [name, tensor] : without_gil([&] { return self.module().state(); })) {
+    result[py::str(name)] = make_tensor(std::move(tensor));
+  }
+  return result;
+}
+
+void load_weights(const PyModule& self, const py::dict& weights) {
+  Borrowed borrowed;
+  std::vector<std::pair<std::string, Tensor>> values;
+  for (const auto& [key, value] : weights) {
+    const std::string name = py::str(key);
+    try {
+      values.emplace_back(name, tensor_from_object(value.ptr(), borrowed));
+    } catch (const Error& error) {
+      throw Error(error.kind(), str("load_weights: '", name, "': ", error.what()));
+    }
+  }
+  without_gil([&] { self.module().load_weights(values); });
+}
+
+py::object stats(const PyModule& self) {
+  const std::string text = without_gil([&] { return self.module().describe_json(); });
+  return py::module_::import("json").attr("loads")(text);
+}
+
+void close(const PyModule& self) {
+  without_gil([&] { self.module().close(); });
+}
+
+std::string repr(const PyModule& self) {
+  return str("<cudaexec.Module ", self.module().closed() ? "(closed) " : "",
+             list_str(self.module().method_names()), ">");
+}
+
+using Class = py::class_<PyModule, std::shared_ptr<PyModule>>;
+
+void bind_state(Class& cls) {
+  cls.def("memory_stats", &memory_stats,
+          "Bytes in use: weights_mapped (used in place from the file), weights_private, state\n"
+          "(mutable buffers), working_current, working_peak, cached (trim() returns it).")
+      .def(
+          "trim",
+          [](const PyModule& self) { return without_gil([&] { return self.module().trim(); }); },
+          "Returns cached memory to the system; gives the bytes released.")
+      .def("state_dict", &state_dict,
+           "Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError.")
+      .def("load_weights", &load_weights, py::arg("weights"),
+           "Replaces weights and buffers by name, all of them or (on an error) none.\n\n"
+           "weights: names to arrays of the same dtype and shape; the values are copied.\n"
+           "Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.")
+      .def(
+          "manual_seed",
+          [](const PyModule& self, uint64_t seed) {
+            without_gil([&] { self.module().manual_seed(seed); });
+          },
+          py::arg("seed"), "Seeds the random numbers of the program (0 <= seed < 2**64).");
+}
+
+void bind_lifetime(Class& cls) {
+  cls.def("close", &close,
+          "Frees everything, after calls in flight. Later calls raise ClosedError; outputs stay\n"
+          "valid. Closing twice does nothing.")
+      .def_property_readonly("closed", [](const PyModule& self) { return self.module().closed(); })
+      .def("__enter__", [](const py::object& self) { return self; })
+      .def("__exit__", [](const PyModule& self, const py::args&) { close(self); });
+}
+
+}  // namespace
+
+void register_module(py::module_& m) {
+  Class cls(m, "Module", py::custom_type_setup(set_call),
+            "A loaded program; made by cudaexec.load(). Any number of threads may use it.");
+  cls.def_static("_load", &load, py::arg("pte"), py::arg("ptd"), py::arg("device"), py::kw_only(),
+                 py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"))
+      .def("method", &PyModule::method, py::arg("name"),
+           "The method of that name. Raises InputError if there is none, TargetError or "
+           "NotSupported\n"
+           "if it cannot run here.")
+      .def_property_readonly(
+          "methods", [](const PyModule& self) { return self.module().method_names(); },
+          "Names of the methods, in the order of export.")
+      .def("stats", &stats,
+           "Files, methods, and for each method which code runs and why other code does not.")
+      .def("__repr__", &repr);
+  bind_state(cls);
+  bind_lifetime(cls);
+  auto* type = reinterpret_cast<PyTypeObject*>(cls.ptr());
+  cls.attr("forward") =
+      py::reinterpret_steal<py::object>(PyDescr_NewMethod(type, &forward_definition));
+}
+
+}  // namespace cudaexec::python

@@ -1,0 +1,36 @@
+// Giving up the GIL around core calls. The GIL is the outermost lock: nothing here runs while a
+// lock of the core is held, and code between construction and destruction touches no Python object.
+#pragma once
+
+#include <Python.h>
+
+#include <utility>
+
+namespace cudaexec::python {
+
+/// Releases the GIL for its lifetime. Once the interpreter has begun to exit, other threads than
+/// the exiting one never get it back: taking it then would end the thread in the middle of C++
+/// frames, and the process with it. They sleep until the process ends.
+class GilRelease {
+ public:
+  GilRelease() noexcept : state_(PyEval_SaveThread()) {}
+  ~GilRelease();
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/// Runs `function` without the GIL and returns its result; it takes and returns plain C++ values.
+template <typename Function>
+decltype(auto) without_gil(Function&& function) {
+  const GilRelease release;
+  return std::forward<Function>(function)();
+}
+
+/// Closes the gate; called once by `atexit`, with the GIL held. Returns when no thread is on its
+/// way in.
+void close_exit_gate();
+
+}  // namespace cudaexec::python

@@ -1,0 +1,73 @@
+"""Loading programs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cudaexec._core import Module
+from cudaexec.errors import InputError, NotSupported
+from cudaexec.load_options import LoadOptions
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["load"]
+
+
+def load(
+    pte: str | bytes | PathLike[str] | PathLike[bytes],
+    ptd: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
+    *,
+    device: str | None = None,
+    cuda_graph: bool = False,
+    options: LoadOptions = LoadOptions(),  # noqa: B008 - frozen
+) -> Module:
+    """Load a program and its weights.
+
+    Args:
+        pte: path of the program.
+        ptd: path of the weights; None for the file of the same name ending in ``.ptd`` beside the program, if
+            the program needs one.
+        device: ``"cpu"``; None for the device that the program was exported for.
+        cuda_graph: replay calls as CUDA graphs; for CUDA programs only.
+        options: threads, verification, memory limit, code variant.
+
+    Returns:
+        The module: call it as the model was called.
+
+    Raises:
+        FormatError: a file is damaged or is no program.
+        VersionError: a file needs another version of cudaexec.
+        WeightsError: the weights are missing, damaged, or of another model.
+        TargetError: no code in the program runs on this machine.
+        DeviceError: the device does not exist or is not the program's.
+        NotSupported: CUDA graphs, as this build runs programs on the CPU.
+        FileError: a file cannot be opened or read.
+        OutOfMemory: memory ran out.
+
+    After an error nothing is left behind.
+    """
+    if cuda_graph:
+        raise NotSupported(
+            "load: cuda_graph=True needs a CUDA program and a build with CUDA; this build runs "
+            "programs on the CPU, where there is nothing to capture: leave cuda_graph out"
+        )
+    return Module._load(
+        _path(pte, "pte"),
+        b"" if ptd is None else _path(ptd, "ptd"),
+        "" if device is None else device,
+        threads=options.threads or 0,
+        verify=options.verify,
+        memory_limit=options.memory_limit or 0,
+        isa=options.isa or "",
+    )
+
+
+def _path(path: str | bytes | PathLike[str] | PathLike[bytes], argument: str) -> bytes:
+    encoded = os.fsencode(path)
+    if not encoded or b"\0" in encoded:
+        raise InputError(
+            f"load: {argument} is {path!r}; expected the path of a file, without NUL characters"
+        )
+    return encoded
