@@ -18,6 +18,7 @@ from torch import nn
 
 import cudaexec
 from compare import assert_same
+from pte_edit import edit_manifest
 
 pytestmark = pytest.mark.torch
 
@@ -117,11 +118,13 @@ def test_a55_any_path_name(pair: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def rewrite_manifest(path: Path, target: Path, old: str, new: str) -> None:
-    """Replace text of the manifest by text of the same length; digests of the manifest do not exist."""
-    data = path.read_bytes()
-    a, b = old.encode(), new.encode()
-    assert len(a) == len(b) and data.count(a) >= 1, (old, data.count(a))
-    target.write_bytes(data.replace(a, b))
+    """Replace text of the manifest by text of the same length."""
+
+    def replace(manifest: bytes) -> bytes:
+        assert len(old) == len(new) and old.encode() in manifest, old
+        return manifest.replace(old.encode(), new.encode())
+
+    edit_manifest(path, target, replace)
     shutil.copy(path.with_suffix(".ptd"), target.with_suffix(".ptd"))
 
 
