@@ -15,7 +15,7 @@ from cudaexec.options import ExportOptions
 if TYPE_CHECKING:
     from os import PathLike
 
-    from cudaexec.export.lower import MethodRequest
+    from cudaexec.export.trace import MethodRequest
 
 __all__ = ["ExportReport", "export"]
 
@@ -144,7 +144,7 @@ def _request(
     import torch
     from torch.export import ExportedProgram
 
-    from cudaexec.export.lower import MethodRequest
+    from cudaexec.export.trace import MethodRequest
 
     if isinstance(model, ExportedProgram):
         if args or kwargs or dynamic_shapes is not None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._inductor.compile_fx import compile_fx_aot
 
 from cudaexec.export.errors import ExportError, first_line
+from cudaexec.export.inductor_api import compile_fx_aot, compile_fx_inner
+from cudaexec.export.inductor_api import config as inductor_config
 from cudaexec.export.inductor_patches import patched
-from cudaexec.export.lower import LoweredMethod, quiet_torch
+from cudaexec.export.lower import LoweredMethod
+from cudaexec.export.trace import quiet_torch
 
 # Width of Inductor's vectors for each level, and what its metadata must then say.
 LEVELS: dict[str, tuple[int, str]] = {
@@ -118,39 +121,98 @@ def private_inductor_dir(directory: Path) -> Iterator[None]:
             os.environ[name] = before
 
 
-def generate(method: LoweredMethod, level: str, directory: Path) -> GeneratedCode:
-    """Generate the sources of a method for one instruction-set level.
+def generate(
+    method: LoweredMethod, levels: Sequence[str], directory: Path
+) -> tuple[list[GeneratedCode], Mutations]:
+    """Generate the sources of a method for each instruction-set level.
+
+    The graph is functionalised and decomposed once; only the code generator runs per level.
+
+    Args:
+        levels: names out of `LEVELS`.
+        directory: a private directory for everything that Inductor writes.
 
     Raises:
         ExportError: Inductor failed, or generated scalar code.
     """
-    output_dir = directory / "sources"
-    output_dir.mkdir(parents=True)
-    proxied: list[str] = []
-    options = inductor_options(level, output_dir)
-    options["extern_node_serializer"] = lambda nodes: _note_proxied(nodes, proxied)
+    run = _GeneratorRun(method.name, levels, directory)
+    options = inductor_options(levels[0], run.output_dir(levels[0]))
+    options["extern_node_serializer"] = run.note_proxied
     try:
         with quiet_torch(), torch.no_grad(), private_inductor_dir(directory), patched():
-            produced = compile_fx_aot(
-                method.graph_module, list(method.example_inputs), config_patches=options
+            compile_fx_aot(
+                method.graph_module,
+                list(method.example_inputs),
+                inner_compile=run.generate_levels,
+                config_patches=options,
             )
     except ExportError:
         raise
     except Exception as error:
         raise ExportError(
-            f"method {method.name!r}: Inductor could not generate code for {level}: "
+            f"method {method.name!r}: Inductor could not generate code: "
             f"{type(error).__name__}: {first_line(error)}"
         ) from error
-    code = _collect(method.name, level, produced)
-    code.proxied = proxied
-    return code
+    codes = [_collect(method.name, level, run.produced[level]) for level in levels]
+    for code in codes:
+        code.proxied = list(run.proxied)
+    return codes, run.mutations
 
 
-def _note_proxied(nodes: list[Any], proxied: list[str]) -> str:
-    for node in nodes:
-        target = str(getattr(getattr(node, "node", node), "target", node))
-        proxied.append(target.removeprefix("torch.ops."))
-    return "{}"
+@dataclass
+class Mutations:
+    """What the compiled graph writes: FQNs of constants and indices of graph inputs."""
+
+    constants: set[str] = field(default_factory=set)
+    inputs: set[int] = field(default_factory=set)
+
+
+class _GeneratorRun:
+    """Takes the place of Inductor's code generator: runs it once per level on the same graph."""
+
+    def __init__(self, method: str, levels: Sequence[str], directory: Path) -> None:
+        self._method = method
+        self._levels = levels
+        self._directory = directory
+        self.produced: dict[str, Any] = {}
+        self.proxied: list[str] = []
+        self.mutations = Mutations()
+
+    def output_dir(self, level: str) -> Path:
+        folder = self._directory / level
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def note_proxied(self, nodes: list[Any]) -> str:
+        """Serialise nothing: programs that need libtorch's proxy executor are refused by name."""
+        for node in nodes:
+            target = str(getattr(getattr(node, "node", node), "target", node))
+            self.proxied.append(target.removeprefix("torch.ops."))
+        return "{}"
+
+    def generate_levels(self, graph: Any, example_inputs: Any, **arguments: Any) -> Any:
+        self._note_mutations(graph)
+        result = None
+        for level in self._levels:
+            copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+            copied.meta.update(graph.meta)
+            changes = inductor_options(level, self.output_dir(level))
+            with inductor_config.patch(changes):
+                result = compile_fx_inner(copied, example_inputs, **arguments)
+            self.produced[level] = result.filename
+        return result
+
+    def _note_mutations(self, graph: Any) -> None:
+        """Functionalisation left one trailing `copy_` per written buffer or input."""
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        for node in graph.graph.nodes:
+            if node.target is not torch.ops.aten.copy_.default:
+                continue
+            written = node.args[0]
+            if written.op == "get_attr":
+                self.mutations.constants.add(str(written.target))
+            elif written.op == "placeholder":
+                self.mutations.inputs.add(placeholders.index(written))
 
 
 def _collect(method: str, level: str, produced: Any) -> GeneratedCode:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._inductor import cpu_vec_isa
 
 from cudaexec.export.errors import ExportError
+from cudaexec.export.inductor_api import cpu_vec_isa
 
 SUPPORTED_TORCH = ((2, 11), (2, 16))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,21 +11,11 @@ import torch
 from torch.export import ExportedProgram
 
 from cudaexec.export.dtypes import check_graph_dtypes, dtype_name
-from cudaexec.export.errors import ExportError, first_line
-from cudaexec.export.outputs import OutputPlan, plan_outputs
+from cudaexec.export.errors import ExportError
+from cudaexec.export.outputs import plan_outputs
 from cudaexec.export.pytree import NULL_LEAF, leaf_names, tree_of
 from cudaexec.export.symbols import SymbolTable, build_symbols, harvest_guards
-
-
-@dataclass
-class MethodRequest:
-    """What the caller asked for: a module with example arguments, or an exported program."""
-
-    name: str
-    model: Any
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    dynamic_shapes: Any = None
+from cudaexec.export.trace import MethodRequest, quiet_torch, trace
 
 
 @dataclass
@@ -41,7 +29,6 @@ class LoweredMethod:
         inputs, outputs, in_spec, out_spec: as in the manifest.
         graph_outputs: the traced value of each graph output.
         tensors: every parameter, buffer and tensor constant by FQN.
-        mutated: FQNs of the buffers that the graph writes.
         parameters: FQNs that are parameters.
     """
 
@@ -56,20 +43,19 @@ class LoweredMethod:
     graph_inputs: list[Any]
     graph_outputs: list[Any]
     tensors: dict[str, torch.Tensor]
-    mutated: set[str]
     parameters: set[str]
     shape_env: Any
     rewrites: list[str] = field(default_factory=list)
 
 
-def lower(request: MethodRequest, *, strict: bool) -> LoweredMethod:
+def lower(request: MethodRequest, *, strict: bool = False) -> LoweredMethod:
     """Trace a method and flatten it.
 
     Raises:
         ExportError: the model cannot be traced, lost a dynamic size, or uses something that a
             program cannot hold; the message names the method and the place.
     """
-    program = _trace(request, strict=strict)
+    program, rewrites = trace(request, strict=strict)
     check_graph_dtypes(request.name, program)
     leaves = _input_leaves(request, program)
     shape_env = _shape_env(program)
@@ -81,53 +67,22 @@ def lower(request: MethodRequest, *, strict: bool) -> LoweredMethod:
     in_spec, in_slots = tree_of(program.call_spec.in_spec, f"method {request.name!r}, arguments")
     out_spec, out_slots = tree_of(program.call_spec.out_spec, f"method {request.name!r}, result")
     plan = plan_outputs(request.name, graph_module, program, symbols, out_slots)
-    mutated_inputs = _mutated_inputs(program)
     return LoweredMethod(
         name=request.name,
         graph_module=graph_module,
         example_inputs=[leaf.value for leaf in graph_inputs],
         symbols=symbols,
-        inputs=_input_specs(leaves, in_slots, symbols, mutated_inputs),
+        inputs=_input_specs(leaves, in_slots, symbols),
         outputs=plan.leaves,
         in_spec=in_spec,
         out_spec=out_spec,
         graph_inputs=[leaf.value for leaf in graph_inputs],
         graph_outputs=plan.graph_outputs,
         tensors=_tensors(program),
-        mutated=_mutated_buffers(program),
         parameters=set(program.graph_signature.parameters),
         shape_env=shape_env,
+        rewrites=rewrites,
     )
-
-
-def _trace(request: MethodRequest, *, strict: bool) -> ExportedProgram:
-    if isinstance(request.model, ExportedProgram):
-        return request.model
-    with quiet_torch(), torch.no_grad():
-        try:
-            return torch.export.export(
-                request.model,
-                request.args,
-                request.kwargs,
-                dynamic_shapes=request.dynamic_shapes,
-                strict=strict,
-            )
-        except ExportError:
-            raise
-        except Exception as error:
-            raise ExportError(
-                f"method {request.name!r}: torch.export could not trace the model: "
-                f"{type(error).__name__}: {first_line(error)}"
-            ) from error
-
-
-@contextmanager
-def quiet_torch() -> Any:
-    """Keep torch's own deprecation notes about torch away from the user."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
-        warnings.filterwarnings("ignore", category=FutureWarning, message=".*TreeSpec.*")
-        yield
 
 
 @dataclass
@@ -256,7 +211,6 @@ def _input_specs(
     leaves: Sequence[InputLeaf],
     slots: Sequence[Any],
     symbols: SymbolTable,
-    mutated: set[str],
 ) -> list[dict[str, Any]]:
     from cudaexec.export.manifest import encode_scalar
 
@@ -279,20 +233,12 @@ def _input_specs(
                 "shape": symbols.dimensions(leaf.value.shape),
                 "strides": symbols.dimensions(leaf.value.stride()),
                 "device": leaf.value.device.type,
-                "mutated": leaf.placeholder in mutated,
+                "mutated": False,
                 "graph_input": graph_input,
             }
         )
         graph_input += 1
     return specs
-
-
-def _mutated_inputs(program: ExportedProgram) -> set[str]:
-    return set(program.graph_signature.user_inputs_to_mutate.values())
-
-
-def _mutated_buffers(program: ExportedProgram) -> set[str]:
-    return set(program.graph_signature.buffers_to_mutate.values())
 
 
 def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
@@ -305,4 +251,4 @@ def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     return tensors
 
 
-__all__ = ["InputLeaf", "LoweredMethod", "MethodRequest", "OutputPlan", "lower", "quiet_torch"]
+__all__ = ["LoweredMethod", "MethodRequest", "lower"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import platform
 import tempfile
 import threading
@@ -28,11 +29,12 @@ from cudaexec.export.callouts import (
 from cudaexec.export.build import ProgramBuilder
 from cudaexec.export.elf import ElfFacts, inspect, provided_functions
 from cudaexec.export.errors import ExportError
-from cudaexec.export.lower import LoweredMethod, MethodRequest, lower
+from cudaexec.export.lower import LoweredMethod, lower
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.progress import Stages
 from cudaexec.export.report import ExportReport, MethodReport, VariantReport
 from cudaexec.export.toolchain import CPU_FLAGS, Toolchain, find_compiler
+from cudaexec.export.trace import MethodRequest
 from cudaexec.export.weights import WeightsTable
 from cudaexec.export.write import FilePair, program_method, write_files
 from cudaexec.options import ExportOptions
@@ -70,6 +72,7 @@ class CompiledMethod:
     lowered: LoweredMethod
     variants: list[CodeVariant] = field(default_factory=list)
     constants: list[dict[str, Any]] = field(default_factory=list)
+    mutated: set[str] = field(default_factory=set)
 
 
 def run_export(
@@ -125,11 +128,14 @@ class _Export:
         return self._report(methods, table, files)
 
     def _generate(self, method: CompiledMethod) -> list[GeneratedCode]:
-        codes = []
-        for level in self._options.cpu_levels:
-            folder = self._directory / "inductor" / method.lowered.name / level
-            codes.append(generate(method.lowered, level, folder))
-        self._keep_sources(method.lowered.name, codes)
+        lowered = method.lowered
+        folder = self._directory / "inductor" / hashlib.sha256(lowered.name.encode()).hexdigest()
+        codes, mutations = generate(lowered, self._options.cpu_levels, folder)
+        method.mutated = mutations.constants
+        for spec in lowered.inputs:
+            if spec["kind"] == "tensor":
+                spec["mutated"] = spec["graph_input"] in mutations.inputs
+        self._keep_sources(lowered.name, codes)
         return codes
 
     def _keep_sources(self, method: str, codes: list[GeneratedCode]) -> None:
@@ -199,7 +205,7 @@ class _Export:
                         f"{info.name!r} ({info.fqn!r}) that the model does not have"
                     )
                 entry = table.add_constant(lowered.name, info, tensor)
-                entry["mutated"] = info.fqn in lowered.mutated
+                entry["mutated"] = info.fqn in method.mutated
                 entry["kv"] = False
                 method.constants.append(entry)
         for method in methods:
@@ -321,7 +327,7 @@ def _method_report(method: CompiledMethod) -> MethodReport:
             for variant in method.variants
         ),
         constants=tuple(entry["fqn"] for entry in method.constants),
-        mutated=tuple(sorted(lowered.mutated)),
+        mutated=tuple(sorted(method.mutated)),
         unused=tuple(sorted(set(lowered.parameters) - used)),
         dynamic=tuple(_range_text(lowered, spec) for spec in lowered.symbols.specs),
         guards=tuple(guard["text"] for guard in lowered.symbols.guards),

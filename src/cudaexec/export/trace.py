@@ -1,0 +1,117 @@
+"""torch.export with the parts it leaves to the reader of its warnings made errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from cudaexec.export.errors import ExportError, first_line
+
+# Warnings raised below these directories are torch's about torch: nobody who exports can act on them.
+_NOISE_DIRECTORIES = tuple(
+    str(Path(module.__file__).parent) for module in (torch, os) if module.__file__
+)
+_ASSIGNED = re.compile(r"The tensor attributes? (.*?) (?:was|were) assigned during export")
+
+
+@dataclass
+class MethodRequest:
+    """What the caller asked for: a module with example arguments, or an exported program."""
+
+    name: str
+    model: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    dynamic_shapes: Any = None
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Drop torch's notes about itself; pass on other warnings; make lost state an error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for item in caught:
+        text = str(item.message)
+        assigned = _ASSIGNED.search(text)
+        if assigned and "_flat_weights" not in assigned.group(1):
+            raise ExportError(
+                f"the model assigns {assigned.group(1)} in forward(), which a program would "
+                f"forget. Register it with register_buffer() and write it in place."
+            )
+        if not assigned and not item.filename.startswith(_NOISE_DIRECTORIES):
+            warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+
+
+def trace(request: MethodRequest, *, strict: bool) -> tuple[ExportedProgram, list[str]]:
+    """Trace a method.
+
+    Returns:
+        The exported program and what was rewritten in it, one line each.
+
+    Raises:
+        ExportError: torch.export could not; the message begins with its own.
+    """
+    if isinstance(request.model, ExportedProgram):
+        program = request.model
+    else:
+        program = _export(request, strict=strict)
+    return _decompose(request.name, program)
+
+
+def _export(request: MethodRequest, *, strict: bool) -> ExportedProgram:
+    try:
+        with quiet_torch(), torch.no_grad():
+            return torch.export.export(
+                request.model,
+                request.args,
+                request.kwargs,
+                dynamic_shapes=request.dynamic_shapes,
+                strict=strict,
+            )
+    except ExportError as error:
+        raise ExportError(f"method {request.name!r}: {error}") from error
+    except Exception as error:
+        raise ExportError(
+            f"method {request.name!r}: torch.export could not trace the model: "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+
+
+def _decompose(method: str, program: ExportedProgram) -> tuple[ExportedProgram, list[str]]:
+    """Unroll LSTMs: Inductor would call oneDNN's RNN layer through libtorch."""
+    table = {
+        operator: _without_onednn(torch._decomp.decomposition_table[operator])
+        for operator in (torch.ops.aten.lstm.input, torch.ops.aten.lstm.data)
+    }
+    found = [node for node in program.graph.nodes if node.target in table]
+    if not found:
+        return program, []
+    try:
+        with quiet_torch(), torch.no_grad():
+            program = program.run_decompositions(table)
+    except Exception as error:
+        raise ExportError(
+            f"method {method!r}: the LSTM could not be unrolled: {type(error).__name__}: "
+            f"{first_line(error)}. Its sequence length must not be dynamic."
+        ) from error
+    return program, [f"{len(found)} LSTM unrolled over its steps"]
+
+
+def _without_onednn(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a decomposition as if oneDNN were switched off; everything else keeps seeing it on."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.backends.mkldnn.flags(enabled=False):
+            return decomposition(*args, **kwargs)
+
+    return run
