@@ -30,7 +30,7 @@ class PayloadParser {
     if (text.starts_with(kMagicFqn0)) return fqn0();
     if (text.starts_with(kMagicFqn3)) return fqn3();
     if (text.starts_with(kMagicPrefix))
-      fail(str("payload layout ", quoted(text.substr(0, kMagicFqn0.size())), "; known are ",
+      fail(str("payload layout ", quote(text.substr(0, kMagicFqn0.size())), "; known are ",
                kMagicFqn0, " and ", kMagicFqn3));
     return keys(text);
   }
@@ -53,7 +53,7 @@ class PayloadParser {
     if (length > bytes_.size() - position_)
       fail(str(what, " of ", length, " bytes where ", bytes_.size() - position_, " are left"));
     std::string value(reinterpret_cast<const char*>(bytes_.data()) + position_, length);
-    if (!is_valid_utf8(value)) fail(str(what, " ", quoted(value), " is not valid UTF-8"));
+    if (!is_valid_utf8(value)) fail(str(what, " ", quote(value), " is not valid UTF-8"));
     if (value.empty()) fail(str(what, " is empty"));
     position_ += length;
     return value;
@@ -76,7 +76,7 @@ class PayloadParser {
                        is_valid_utf8(text);
     if (!valid)
       fail(str("unknown layout of ", text.size(), " bytes, beginning with ",
-               quoted(text.substr(0, 16)), "; two keys with a newline between, or ", kMagicFqn0,
+               quote(text.substr(0, 16)), "; two keys with a newline between, or ", kMagicFqn0,
                " expected"));
     DelegatePayload payload;
     payload.layout = PayloadLayout::kKeys;
@@ -147,7 +147,7 @@ class PayloadParser {
     for (uint32_t i = 0; i < count; ++i) {
       payload.constants.push_back(constant());
       if (!names.insert(payload.constants.back().fqn).second)
-        fail(str("constant ", quoted(payload.constants.back().fqn), " occurs twice"));
+        fail(str("constant ", quote(payload.constants.back().fqn), " occurs twice"));
     }
     if (position_ != bytes_.size()) fail(str(bytes_.size() - position_, " bytes follow its end"));
   }
@@ -162,7 +162,7 @@ class PayloadParser {
     constant.offset = number<int64_t>("a constant");
     const auto rank = number<uint32_t>("a constant");
     const auto refuse = [&](const std::string& what) {
-      fail(str("constant ", quoted(constant.fqn), ": ", what));
+      fail(str("constant ", quote(constant.fqn), ": ", what));
     };
     if (!is_scalar_type(constant.dtype)) refuse(str("unknown dtype ", constant.dtype));
     if (constant.device != 0 && constant.device != 1)

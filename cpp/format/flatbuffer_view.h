@@ -53,7 +53,7 @@ class FlatbufferView {
     if (string == nullptr) return {};
     const std::string_view view(string->c_str(), string->size());
     spend(string, view.size());
-    if (!is_valid_utf8(view)) fail(string, str("text ", quoted(view), " is not valid UTF-8"));
+    if (!is_valid_utf8(view)) fail(string, str("text ", quote(view), " is not valid UTF-8"));
     return view;
   }
 

@@ -47,7 +47,7 @@ bool is_valid_utf8(std::string_view text) noexcept {
   return true;
 }
 
-std::string quoted(std::string_view text) {
+std::string quote(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out = "'";
   size_t i = 0;

@@ -27,7 +27,7 @@ T read_number(std::span<const std::byte> bytes, size_t offset) noexcept {
 bool is_valid_utf8(std::string_view text) noexcept;
 
 /// Text for a message: quoted, control characters and invalid UTF-8 as \xNN, cut after 80 bytes.
-std::string quoted(std::string_view text);
+std::string quote(std::string_view text);
 
 /// Refuses two segments that overlap without being the same bytes.
 /// @throws FormatError with the offset of the later one.

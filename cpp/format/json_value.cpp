@@ -50,13 +50,13 @@ class TreeBuilder {
         std::adjacent_find(members.begin(), members.end(),
                            [](const auto& a, const auto& b) { return a.first == b.first; });
     if (twice != members.end())
-      throw FormatError(str(path_, ", manifest: key ", quoted(twice->first), " occurs twice"));
+      throw FormatError(str(path_, ", manifest: key ", quote(twice->first), " occurs twice"));
     open_.pop_back();
     return true;
   }
   bool parse_error(size_t position, const std::string& token, const std::exception&) {
     throw FormatError(
-        str(path_, ", manifest byte ", position, ": no valid JSON near ", quoted(token)));
+        str(path_, ", manifest byte ", position, ": no valid JSON near ", quote(token)));
   }
 
  private:
@@ -113,7 +113,7 @@ std::string JsonCursor::location() const {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   });
   return plain ? str(parent_->location(), ".", key_)
-               : str(parent_->location(), "[", quoted(key_), "]");
+               : str(parent_->location(), "[", quote(key_), "]");
 }
 
 void JsonCursor::fail(const std::string& what) const {

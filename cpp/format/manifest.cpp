@@ -21,7 +21,7 @@ std::string parse_digest(const JsonCursor& json, size_t digits) {
   const bool hex = std::ranges::all_of(
       text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
   if (!hex || text.size() != digits)
-    json.fail(str(quoted(text), "; ", digits, " lower-case hexadecimal digits expected"));
+    json.fail(str(quote(text), "; ", digits, " lower-case hexadecimal digits expected"));
   return text;
 }
 
@@ -45,7 +45,7 @@ std::map<std::string, std::string> parse_texts(const JsonCursor& json) {
 void check_format_and_version(const JsonCursor& json, const std::string& path, Manifest& manifest) {
   json.at("format", [](const JsonCursor& format) {
     if (format.text() != "cudaexec")
-      format.fail(str(quoted(format.text()), "; 'cudaexec' expected"));
+      format.fail(str(quote(format.text()), "; 'cudaexec' expected"));
   });
   manifest.version =
       json.at("version", [](const JsonCursor& v) { return v.integer(1, INT64_MAX); });
@@ -83,7 +83,7 @@ void parse_aliases(const JsonCursor& json, Manifest& manifest) {
     const std::string& name = target.nonempty_text();
     const bool stored = manifest.weights.contains("cuda_fqn_weight:cpu:" + name) ||
                         manifest.weights.contains("cuda_fqn_weight:cuda:" + name);
-    if (!stored) target.fail(str("alias target ", quoted(name), " has no weights entry"));
+    if (!stored) target.fail(str("alias target ", quote(name), " has no weights entry"));
     manifest.aliases.emplace(fqn, name);
   });
 }
@@ -109,7 +109,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
       MethodSpec spec = parse_method_spec(method, manifest);
       const auto same_name = [&](const MethodSpec& other) { return other.name == spec.name; };
       if (std::ranges::any_of(manifest.methods, same_name))
-        method.fail(str("method ", quoted(spec.name), " occurs twice"));
+        method.fail(str("method ", quote(spec.name), " occurs twice"));
       manifest.methods.push_back(std::move(spec));
     });
     if (manifest.methods.empty()) methods.fail("there are no methods");

@@ -59,12 +59,12 @@ class MethodSpecParser {
       json.if_there("ptx", [&](const JsonCursor& n) { variant.ptx = number(n); });
       json.if_there("sm_count", [&](const JsonCursor& n) { variant.sm_count = number(n); });
     } else {
-      json.fail(str("target ", quoted(variant.target), "; 'cpu' or 'cuda' expected"));
+      json.fail(str("target ", quote(variant.target), "; 'cpu' or 'cuda' expected"));
     }
     json.at("code", [&](const JsonCursor& code) {
       variant.code = code.nonempty_text();
       if (!manifest_.code.contains(variant.code))
-        code.fail(str(quoted(variant.code), " is not among the manifest's code"));
+        code.fail(str(quote(variant.code), " is not among the manifest's code"));
     });
     json.if_there("callouts",
                   [&](const JsonCursor& callouts) { variant.callouts = callouts.texts(); });
@@ -76,7 +76,7 @@ class MethodSpecParser {
     symbol.name = json.at("name", [](const JsonCursor& name) { return name.nonempty_text(); });
     const auto same_name = [&](const Symbol& other) { return other.name == symbol.name; };
     if (is_operator_name(symbol.name) || std::ranges::any_of(spec_.symbols, same_name))
-      json.fail(str("symbol ", quoted(symbol.name), " is an operator's name or occurs twice"));
+      json.fail(str("symbol ", quote(symbol.name), " is an operator's name or occurs twice"));
     symbol.min = json.at("min", [](const JsonCursor& min) { return min.integer(0, kInt64Max); });
     json.if_there("max",
                   [&](const JsonCursor& max) { symbol.max = max.integer(symbol.min, kInt64Max); });
@@ -91,7 +91,7 @@ class MethodSpecParser {
                          spec_.inputs[symbol.input].kind == InputSpec::Kind::kTensor &&
                          symbol.dim < spec_.inputs[symbol.input].tensor.sizes.size();
       if (!there)
-        json_.fail(str("symbol ", quoted(symbol.name), " is size ", symbol.dim, " of input ",
+        json_.fail(str("symbol ", quote(symbol.name), " is size ", symbol.dim, " of input ",
                        symbol.input, ", which is no such tensor"));
     }
   }
@@ -152,7 +152,7 @@ class MethodSpecParser {
         return graph_index(index, spec_.num_graph_inputs);
       });
     } else {
-      json.fail(str("kind ", quoted(kind), "; 'tensor' or 'constant' expected"));
+      json.fail(str("kind ", quote(kind), "; 'tensor' or 'constant' expected"));
     }
     return spec;
   }
@@ -172,7 +172,7 @@ class MethodSpecParser {
     json.at("kind", [&](const JsonCursor& kind) {
       const auto* found =
           std::ranges::find(kKinds, kind.text(), [](const auto& k) { return k.first; });
-      if (found == std::end(kKinds)) kind.fail(str("unknown kind ", quoted(kind.text())));
+      if (found == std::end(kKinds)) kind.fail(str("unknown kind ", quote(kind.text())));
       spec.kind = found->second;
     });
     if (spec.kind == OutputSpec::Kind::kConstant) {
@@ -231,9 +231,9 @@ class MethodSpecParser {
       constants.each([&](const JsonCursor& json) {
         const ConstantSpec& spec = spec_.constants.emplace_back(constant(json));
         if (!names.insert(spec.name).second)
-          json.fail(str("constant ", quoted(spec.name), " occurs twice"));
+          json.fail(str("constant ", quote(spec.name), " occurs twice"));
         if (!fqns.insert(spec.fqn).second)
-          json.fail(str("the FQN ", quoted(spec.fqn), " occurs twice"));
+          json.fail(str("the FQN ", quote(spec.fqn), " occurs twice"));
       });
     });
   }
@@ -269,7 +269,7 @@ class MethodSpecParser {
     const auto entry = manifest_.weights.find(spec.storage_key);
     if (entry == manifest_.weights.end()) {
       if (!spec.kv)
-        json.fail(str("storage key ", quoted(spec.storage_key), " has no weights entry"));
+        json.fail(str("storage key ", quote(spec.storage_key), " has no weights entry"));
       return;
     }
     std::optional<int64_t> end = checked_add<int64_t>(spec.offset, 1);
@@ -284,7 +284,7 @@ class MethodSpecParser {
     if (!nbytes || *nbytes > entry->second.nbytes)
       json.fail(str("sizes ", list_str(spec.sizes), ", strides ", list_str(spec.strides),
                     ", offset ", spec.offset, " do not fit the ", entry->second.nbytes,
-                    " bytes of ", quoted(spec.storage_key)));
+                    " bytes of ", quote(spec.storage_key)));
   }
 
   const JsonCursor& json_;

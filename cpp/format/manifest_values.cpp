@@ -38,7 +38,7 @@ ExpressionItem parse_item(const JsonCursor& json, const std::vector<Symbol>& sym
     for (size_t i = 0; i < symbols.size(); ++i) {
       if (symbols[i].name == *name) return {Op::kSymbol, static_cast<int64_t>(i)};
     }
-    json.fail(str(quoted(*name), " is no symbol of this method and no operator"));
+    json.fail(str(quote(*name), " is no symbol of this method and no operator"));
   }
   return {Op::kConstant, json.integer(kInt64Min, kInt64Max)};
 }
@@ -48,7 +48,7 @@ double parse_special_float(const JsonCursor& json) {
     if (word.text() == "nan") return std::numeric_limits<double>::quiet_NaN();
     if (word.text() == "inf") return std::numeric_limits<double>::infinity();
     if (word.text() == "-inf") return -std::numeric_limits<double>::infinity();
-    word.fail(str(quoted(word.text()), "; 'nan', 'inf' or '-inf' expected"));
+    word.fail(str(quote(word.text()), "; 'nan', 'inf' or '-inf' expected"));
   });
 }
 
@@ -67,7 +67,7 @@ Scalar parse_key(const JsonCursor& json) {
                        (*code == "i" && std::holds_alternative<int64_t>(key)) ||
                        (*code == "b" && std::holds_alternative<bool>(key)) ||
                        (*code == "f" && std::holds_alternative<double>(key));
-  if (!matches) json.fail(str("key code ", quoted(*code), " does not fit its value"));
+  if (!matches) json.fail(str("key code ", quote(*code), " does not fit its value"));
   // NaN has no order and equals no key of a call.
   const auto* number = std::get_if<double>(&key);
   if (number != nullptr && std::isnan(*number)) json.fail("NaN as a key");
@@ -106,7 +106,7 @@ Tree::Kind parse_node_type(const JsonCursor& json) {
   for (const auto& [name, kind] : kNodeTypes) {
     if (json.text() == name) return kind;
   }
-  json.fail(str("unknown node type ", quoted(json.text())));
+  json.fail(str("unknown node type ", quote(json.text())));
 }
 
 }  // namespace
@@ -159,21 +159,21 @@ Tree parse_tree(const JsonCursor& json) {
   json.if_there("class", [&](const JsonCursor& name) {
     tree.class_name = name.text();
     if (!tree.class_name.empty() && tree.class_name.find(':') == std::string::npos)
-      name.fail(str(quoted(tree.class_name), "; 'module:QualName' expected"));
+      name.fail(str(quote(tree.class_name), "; 'module:QualName' expected"));
   });
   return tree;
 }
 
 Dtype parse_dtype(const JsonCursor& json) {
   const auto dtype = dtype_from_name(json.text());
-  if (!dtype) json.fail(str("unknown dtype ", quoted(json.text())));
+  if (!dtype) json.fail(str("unknown dtype ", quote(json.text())));
   return *dtype;
 }
 
 int32_t parse_device(const JsonCursor& json) {
   if (json.text() == "cpu") return 0;
   if (json.text() == "cuda") return 1;
-  json.fail(str(quoted(json.text()), "; 'cpu' or 'cuda' expected"));
+  json.fail(str(quote(json.text()), "; 'cpu' or 'cuda' expected"));
 }
 
 }  // namespace cudaexec

@@ -51,12 +51,11 @@ class PtdParser {
            str("the file ends here; a .ptd data file has at least ", kHeaderOffset + kHeaderLength,
                " bytes; it is truncated: copy or export it again"));
     if (text_at(4) != "FT01")
-      fail(4, str("file identifier ", quoted(text_at(4)), ", 'FT01' expected: ",
+      fail(4, str("file identifier ", quote(text_at(4)), ", 'FT01' expected: ",
                   text_at(4) == "ET12" ? "this is a .pte program, not a data file"
                                        : "this is no .ptd data file"));
     if (text_at(kHeaderOffset) != "FH01")
-      fail(kHeaderOffset,
-           str("header magic ", quoted(text_at(kHeaderOffset)), ", 'FH01' expected"));
+      fail(kHeaderOffset, str("header magic ", quote(text_at(kHeaderOffset)), ", 'FH01' expected"));
   }
 
   void parse_header() {
@@ -121,13 +120,13 @@ class PtdParser {
       entry.segment_index = table->segment_index();
       if (entry.key.empty()) view.fail(table, "named data without a key");
       if (entry.segment_index >= out_.segments_.size())
-        view.fail(table, str("named data ", quoted(entry.key), " in segment ", entry.segment_index,
+        view.fail(table, str("named data ", quote(entry.key), " in segment ", entry.segment_index,
                              " of ", out_.segments_.size()));
       entry.blob = out_.segments_[entry.segment_index];
       if (table->tensor_layout() != nullptr)
         entry.layout = parse_layout(view, *table->tensor_layout(), entry);
       if (!out_.index_.emplace(entry.key, out_.entries_.size()).second)
-        view.fail(table, str("named data ", quoted(entry.key), " occurs twice"));
+        view.fail(table, str("named data ", quote(entry.key), " occurs twice"));
       out_.entries_.push_back(std::move(entry));
     }
   }
@@ -137,7 +136,7 @@ class PtdParser {
     const PtdLayout layout{static_cast<int32_t>(table.scalar_type()), view.numbers(table.sizes()),
                            view.numbers(table.dim_order())};
     const auto refuse = [&](const std::string& what) {
-      view.fail(&table, str("layout of ", quoted(entry.key), ": ", what));
+      view.fail(&table, str("layout of ", quote(entry.key), ": ", what));
     };
     if (!is_scalar_type(layout.scalar_type))
       refuse(str("unknown scalar type ", layout.scalar_type));

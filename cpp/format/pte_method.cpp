@@ -45,7 +45,7 @@ class MethodParser {
 
  private:
   [[noreturn]] void fail(const void* position, const std::string& what) const {
-    view_.fail(position, str("method ", quoted(method_.name), ": ", what));
+    view_.fail(position, str("method ", quote(method_.name), ": ", what));
   }
 
   size_t index(int32_t value, size_t count, const void* position, const char* what) const {

@@ -98,7 +98,8 @@ struct PteDelegate {
   std::vector<PteCompileSpec> compile_specs;
 
   /// The value of a compile spec as text, or nothing.
-  [[nodiscard]] CUDAEXEC_API std::optional<std::string_view> spec(std::string_view key) const noexcept;
+  [[nodiscard]] CUDAEXEC_API std::optional<std::string_view> spec(
+      std::string_view key) const noexcept;
 };
 
 struct PteBufferDevice {

@@ -57,7 +57,7 @@ class PteParser {
                               " bytes; it is truncated: copy or export it again"));
     const std::string_view found = text_at(bytes_, kIdentifierOffset);
     if (found == "ET12") return;
-    fail(kIdentifierOffset, str("file identifier ", quoted(found), ", 'ET12' expected: ",
+    fail(kIdentifierOffset, str("file identifier ", quote(found), ", 'ET12' expected: ",
                                 found == "FT01" ? "this is a .ptd data file, not a program"
                                                 : "this is no .pte program"));
   }
@@ -148,10 +148,10 @@ class PteParser {
       const std::string_view key = view.text(entry->key());
       if (key.empty()) view.fail(entry, "named data without a key");
       if (entry->segment_index() >= out_.segments_.size())
-        view.fail(entry, str("named data ", quoted(key), " in segment ", entry->segment_index(),
+        view.fail(entry, str("named data ", quote(key), " in segment ", entry->segment_index(),
                              " of ", out_.segments_.size()));
       if (!out_.named_index_.emplace(key, out_.named_data_.size()).second)
-        view.fail(entry, str("named data ", quoted(key), " occurs twice"));
+        view.fail(entry, str("named data ", quote(key), " occurs twice"));
       out_.named_data_.push_back(
           {key, out_.segments_[entry->segment_index()], entry->segment_index()});
     }
@@ -188,7 +188,7 @@ class PteParser {
     for (const fb::ExecutionPlan* plan : *plans) {
       out_.methods_.push_back(parse_method(*plan, context));
       if (!names.insert(out_.methods_.back().name).second)
-        context.view.fail(plan, str("method ", quoted(out_.methods_.back().name), " occurs twice"));
+        context.view.fail(plan, str("method ", quote(out_.methods_.back().name), " occurs twice"));
     }
   }
 
