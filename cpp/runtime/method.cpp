@@ -38,8 +38,9 @@ class ModuleMethod final : public Method {
       return method_.outputs.take(nothing, {}, symbols, *state_->memory, stream);
     }
     const ThreadLimit threads(state_->options.threads);
+    SessionState& session = *state_->session;
+    const RandomScope random(session.random());
     if (method_.uses_state) {
-      SessionState& session = *state_->session;
       const std::lock_guard lock(session.mutex());
       BoundContainer& bound = session.container(method_.index, *method_.code);
       return run(bound, method_.first_run, inputs, symbols, stream);

@@ -69,6 +69,11 @@ void Module::load_weights(const std::vector<std::pair<std::string, Tensor>>& wei
   replace_weights(*state_, weights);
 }
 
+void Module::manual_seed(uint64_t seed) {
+  const OpenModule open(*state_);
+  state_->session->random().set_seed(seed);
+}
+
 void Module::close() noexcept { state_->close(); }
 
 bool Module::closed() const noexcept { return state_->gate.closed(); }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "ops/random_state.h"
 #include "runtime/bound_container.h"
 #include "runtime/container_pool.h"
 
@@ -22,6 +23,8 @@ class SessionState {
   /// Held by every call that reads or writes state, and around everything below.
   [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
 
+  /// Where random operators of its calls get their numbers. Thread-safe by itself.
+  [[nodiscard]] RandomState& random() noexcept { return random_; }
   /// The container of method `index` over this session's buffers and the current weights.
   /// @throws OutOfMemory, and what MethodCode::create throws; then nothing changed.
   [[nodiscard]] BoundContainer& container(size_t index, const MethodCode& code);
@@ -36,6 +39,7 @@ class SessionState {
   const WeightTable& table_;
   const WeightStore& weights_;
   mutable std::mutex mutex_;
+  RandomState random_;
   std::vector<StoragePtr> buffers_;                          // by entry
   std::vector<std::unique_ptr<BoundContainer>> containers_;  // by method
 };

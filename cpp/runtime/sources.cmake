@@ -1,3 +1,22 @@
 # Sources of cpp/runtime, relative to cpp/.
 set(CUDAEXEC_RUNTIME_SOURCES
+    runtime/bound_container.cpp
+    runtime/container_pool.cpp
+    runtime/cpu_features.cpp
+    runtime/describe.cpp
+    runtime/executorch_method.cpp
+    runtime/input_check.cpp
+    runtime/method.cpp
+    runtime/module.cpp
+    runtime/module_state.cpp
+    runtime/outputs.cpp
+    runtime/program.cpp
+    runtime/session_state.cpp
+    runtime/spec_text.cpp
+    runtime/variant_choice.cpp
+    runtime/weight_cache.cpp
+    runtime/weight_loading.cpp
+    runtime/weight_table.cpp
+    runtime/weight_update.cpp
+    runtime/working_memory.cpp
 )
