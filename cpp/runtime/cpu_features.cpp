@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 namespace cudaexec {
@@ -34,20 +35,29 @@ constexpr Feature kFeatures[] = {
     {"movbe", 1, 0, kEcx, 22, Saved::kSse},
     {"popcnt", 1, 0, kEcx, 23, Saved::kSse},
     {"aes", 1, 0, kEcx, 25, Saved::kSse},
+    {"xsave", 1, 0, kEcx, 26, Saved::kSse},
+    {"osxsave", 1, 0, kEcx, 27, Saved::kSse},
     {"avx", 1, 0, kEcx, 28, Saved::kYmm},
     {"f16c", 1, 0, kEcx, 29, Saved::kYmm},
+    {"rdrnd", 1, 0, kEcx, 30, Saved::kSse},
+    {"fsgsbase", 7, 0, kEbx, 0, Saved::kSse},
     {"bmi1", 7, 0, kEbx, 3, Saved::kSse},
     {"avx2", 7, 0, kEbx, 5, Saved::kYmm},
     {"bmi2", 7, 0, kEbx, 8, Saved::kSse},
     {"avx512f", 7, 0, kEbx, 16, Saved::kZmm},
     {"avx512dq", 7, 0, kEbx, 17, Saved::kZmm},
+    {"rdseed", 7, 0, kEbx, 18, Saved::kSse},
+    {"adx", 7, 0, kEbx, 19, Saved::kSse},
     {"avx512ifma", 7, 0, kEbx, 21, Saved::kZmm},
     {"avx512cd", 7, 0, kEbx, 28, Saved::kZmm},
+    {"sha", 7, 0, kEbx, 29, Saved::kSse},
     {"avx512bw", 7, 0, kEbx, 30, Saved::kZmm},
     {"avx512vl", 7, 0, kEbx, 31, Saved::kZmm},
     {"avx512vbmi", 7, 0, kEcx, 1, Saved::kZmm},
     {"avx512vbmi2", 7, 0, kEcx, 6, Saved::kZmm},
     {"gfni", 7, 0, kEcx, 8, Saved::kSse},
+    {"vaes", 7, 0, kEcx, 9, Saved::kYmm},
+    {"vpclmulqdq", 7, 0, kEcx, 10, Saved::kYmm},
     {"avx512vnni", 7, 0, kEcx, 11, Saved::kZmm},
     {"avx512bitalg", 7, 0, kEcx, 12, Saved::kZmm},
     {"avx512vpopcntdq", 7, 0, kEcx, 14, Saved::kZmm},
@@ -68,7 +78,8 @@ constexpr const char* kLevel4[] = {"avx512f", "avx512bw", "avx512cd", "avx512dq"
 
 // Other spellings of the names above, normalised.
 constexpr std::pair<const char*, const char*> kSynonyms[] = {
-    {"abm", "lzcnt"}, {"pni", "sse3"}, {"bmi", "bmi1"}, {"pclmulqdq", "pclmul"}, {"sahf", "lahflm"},
+    {"abm", "lzcnt"},   {"pni", "sse3"},  {"bmi", "bmi1"},     {"pclmulqdq", "pclmul"},
+    {"sahf", "lahflm"}, {"shani", "sha"}, {"rdrand", "rdrnd"},
 };
 
 std::string normalised(std::string_view name) {
@@ -143,6 +154,12 @@ bool CpuFeatures::has(std::string_view name) const {
   // Part of the x86-64 baseline.
   if (wanted == "sse" || wanted == "sse2" || wanted == "mmx" || wanted == "fxsr") return true;
   return std::binary_search(names_.begin(), names_.end(), wanted);
+}
+
+bool CpuFeatures::is_known(std::string_view name) {
+  const std::string wanted = normalised(name);
+  return std::any_of(std::begin(kFeatures), std::end(kFeatures),
+                     [&wanted](const Feature& feature) { return wanted == feature.name; });
 }
 
 std::string CpuFeatures::missing_for_level(std::string_view level) const {

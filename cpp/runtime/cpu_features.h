@@ -19,6 +19,8 @@ class CUDAEXEC_API CpuFeatures {
   static const CpuFeatures& host();
 
   [[nodiscard]] bool has(std::string_view name) const;
+  /// Whether this version can tell if a machine has the feature.
+  static bool is_known(std::string_view name);
   /// Whether code marked with `level` ("x86-64", "x86-64-v2" to "-v4") runs: the first feature that
   /// is missing, or "" if none is. An unknown level is missing itself.
   [[nodiscard]] std::string missing_for_level(std::string_view level) const;

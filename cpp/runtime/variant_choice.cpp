@@ -18,7 +18,10 @@ std::string reason_against(const CodeVariant& variant, const CpuFeatures& featur
     if (!missing.empty()) return str("needs ", missing, ", which this CPU lacks");
   }
   for (const std::string& flag : variant.cpu_flags) {
-    if (!features.has(flag)) return str("needs ", flag, ", which this CPU lacks");
+    if (features.has(flag)) continue;
+    return str("needs ", flag,
+               CpuFeatures::is_known(flag) ? ", which this CPU lacks"
+                                           : ", a CPU feature unknown to this version");
   }
   return {};
 }

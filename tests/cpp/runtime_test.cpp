@@ -83,6 +83,10 @@ void variant_reasons_name_what_is_missing() {
   const auto vnni = choose_cpu_variant(variants(), CpuFeatures(skylake_server()), "");
   CHECK(vnni.reasons[1].find("avx512_vnni") != std::string::npos);
   CHECK_EQ(vnni.reasons[2], "");
+  auto future = variants();
+  future[2].cpu_flags = {"warp_drive"};
+  const auto unknown = choose_cpu_variant(future, CpuFeatures(kHaswell), "");
+  CHECK(unknown.reasons[2].find("unknown to this version") != std::string::npos);
 }
 
 void variant_can_be_forced() {
