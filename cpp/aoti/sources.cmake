@@ -1,5 +1,33 @@
 # Sources of cpp/aoti, relative to cpp/.
 set(CUDAEXEC_AOTI_SOURCES
+    aoti/call_scope.cpp
+    aoti/captured_stderr.cpp
+    aoti/code_file.cpp
+    aoti/container.cpp
+    aoti/container_functions.cpp
+    aoti/elf_image.cpp
+    aoti/elf_prepare.cpp
+    aoti/elf_symbols.cpp
+    aoti/handles.cpp
+    aoti/shared_object.cpp
+    aoti/thread_exit.cpp
+    aoti/shims/attributes.cpp
+    aoti/shims/constants.cpp
+    aoti/shims/copy.cpp
+    aoti/shims/cpu_embedding.cpp
+    aoti/shims/cpu_index.cpp
+    aoti/shims/cpu_layout.cpp
+    aoti/shims/cpu_linear.cpp
+    aoti/shims/cpu_misc.cpp
+    aoti/shims/cpu_pool.cpp
+    aoti/shims/cpu_random.cpp
+    aoti/shims/cpu_scan.cpp
+    aoti/shims/cpu_scatter.cpp
+    aoti/shims/cpu_search.cpp
+    aoti/shims/cpu_sort.cpp
+    aoti/shims/create.cpp
+    aoti/shims/guard.cpp
+    aoti/shims/scalars.cpp
     aoti/shims/sleef_avx2.cpp
     aoti/shims/sleef_avx512.cpp
 )

@@ -270,8 +270,7 @@ Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const 
   if (reduce == "sum") {
     throw NotSupported("index_reduce: reduction 'sum'; expected prod, mean, amax or amin");
   }
-  const Dims strides = strides_like(self);
-  Tensor result = empty_strided(self.sizes(), strides, self.dtype(), context);
+  Tensor result = empty(self.sizes(), self.dtype(), context);
   const Tensor rows = at_least_1d(source);
   Dims index_strides(rows.sizes().size(), 0);
   const auto at = static_cast<size_t>(dim);

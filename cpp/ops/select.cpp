@@ -95,12 +95,10 @@ Tensor nonzero(const Tensor& self, const OpContext& context) {
   const Tensor positions = positions_of(packed, context);
   const int64_t count = positions.size(0);
   if (self.dim() == 1) {
-    return {positions.storage(), 0, Dims{count, 1}, Dims{1, std::max<int64_t>(count, 1)},
-            Dtype::kInt64};
+    return {positions.storage(), 0, Dims{count, 1}, Dims{1, count}, Dtype::kInt64};
   }
   const Dims sizes{count, self.dim()};
-  Tensor result =
-      empty_strided(sizes, Dims{1, std::max<int64_t>(count, 1)}, Dtype::kInt64, context);
+  Tensor result = empty_strided(sizes, Dims{1, count}, Dtype::kInt64, context);
   write_coordinates(positions, self.sizes(), count, result.data_as<int64_t>(), 1, count);
   return result;
 }

@@ -1,3 +1,25 @@
 # Sources of cpp/ops, relative to cpp/.
+include(ops/gemm_sources.cmake)
 set(CUDAEXEC_OPS_SOURCES
+    ${CUDAEXEC_GEMM_SOURCES}
+    ops/distance.cpp
+    ops/embedding.cpp
+    ops/grid.cpp
+    ops/index.cpp
+    ops/index_plan.cpp
+    ops/layout.cpp
+    ops/misc.cpp
+    ops/operand.cpp
+    ops/pointwise.cpp
+    ops/pool.cpp
+    ops/pool_plan.cpp
+    ops/random.cpp
+    ops/random_state.cpp
+    ops/scan.cpp
+    ops/scatter.cpp
+    ops/search.cpp
+    ops/search_histogram.cpp
+    ops/segment.cpp
+    ops/select.cpp
+    ops/sort.cpp
 )

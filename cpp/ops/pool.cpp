@@ -1,0 +1,325 @@
+#include "ops/pool.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "device/thread_pool.h"
+#include "ops/pool_plan.h"
+#include "ops/sort_keys.h"
+#include "tensor/convert.h"
+
+namespace cudaexec::ops {
+namespace {
+
+int64_t setting(const char* op, const char* name, std::span<const int64_t> values, size_t at,
+                size_t rank, int64_t fallback, int64_t least) {
+  if (values.empty()) return fallback;
+  if (values.size() != 1 && values.size() != rank) {
+    throw InputError(
+        str(op, ": ", name, " ", list_str(values), "; expected 1 or ", rank, " values"));
+  }
+  const int64_t value = values[values.size() == 1 ? 0 : at];
+  if (value < least) {
+    throw InputError(str(op, ": ", name, " ", list_str(values), "; expected ", least, " or more"));
+  }
+  return value;
+}
+
+AxisWindows sliding_axis(const char* op, const PoolWindow& window, size_t at, size_t rank,
+                         int64_t size) {
+  const int64_t kernel = setting(op, "kernel_size", window.kernel, at, rank, 0, 1);
+  const int64_t stride = setting(op, "stride", window.stride, at, rank, kernel, 1);
+  const int64_t padding = setting(op, "padding", window.padding, at, rank, 0, 0);
+  const int64_t dilation = setting(op, "dilation", window.dilation, at, rank, 1, 1);
+  if (kernel == 0) throw InputError(str(op, ": kernel_size is empty"));
+  if (padding > ((kernel - 1) * dilation + 1) / 2) {
+    throw InputError(str(op, ": padding ", padding, " exceeds half of the kernel size ", kernel));
+  }
+  const int64_t reach = dilation * (kernel - 1) + 1;
+  const int64_t room = size + 2 * padding - reach;
+  int64_t count =
+      room < 0 && !window.ceil_mode ? 0 : (room + (window.ceil_mode ? stride - 1 : 0)) / stride + 1;
+  // The last window of ceil_mode has to start inside the input or its left padding.
+  if (window.ceil_mode && (count - 1) * stride >= size + padding) --count;
+  if (count <= 0) {
+    throw ShapeError(str(op, ": size ", size, " gives no output for kernel_size ", kernel,
+                         ", stride ", stride, ", padding ", padding, ", dilation ", dilation));
+  }
+  AxisWindows axis;
+  axis.step = dilation;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t start = i * stride - padding;
+    const int64_t skipped = start < 0 ? (-start + dilation - 1) / dilation * dilation : 0;
+    axis.start.push_back(start + skipped);
+    axis.end.push_back(std::min(start + reach, size));
+    axis.padded.push_back(std::min(start + kernel, size + padding) - start);
+  }
+  return axis;
+}
+
+Windows sliding_windows(const char* op, const PoolWindow& window, const PoolPlan& plan) {
+  Windows windows{whole_axis(), whole_axis(), whole_axis()};
+  for (size_t i = 0; i < plan.rank; ++i) {
+    const size_t axis = 3 - plan.rank + i;
+    windows[axis] = sliding_axis(op, window, i, plan.rank, plan.size[axis]);
+  }
+  return windows;
+}
+
+Windows adaptive_windows(const char* op, std::span<const int64_t> output, const PoolPlan& plan) {
+  Windows windows{whole_axis(), whole_axis(), whole_axis()};
+  for (size_t i = 0; i < plan.rank; ++i) {
+    const size_t axis = 3 - plan.rank + i;
+    windows[axis] = adaptive_axis(op, plan.size[axis], output[i]);
+  }
+  return windows;
+}
+
+// Calls visit(window, out_position) for every window of the volume, row-major.
+template <typename Visit>
+void for_windows(const Windows& windows, Visit visit) {
+  int64_t at = 0;
+  for (size_t d = 0; d < windows[0].start.size(); ++d) {
+    for (size_t h = 0; h < windows[1].start.size(); ++h) {
+      for (size_t w = 0; w < windows[2].start.size(); ++w) visit(std::array{d, h, w}, at++);
+    }
+  }
+}
+
+// Calls visit(position) for the elements of one window, row-major.
+template <typename Visit>
+void for_elements(const Windows& windows, const std::array<size_t, 3>& window,
+                  const std::array<int64_t, 3>& size, Visit visit) {
+  const auto& [depth, height, width] = windows;
+  for (int64_t d = depth.start[window[0]]; d < depth.end[window[0]]; d += depth.step) {
+    for (int64_t h = height.start[window[1]]; h < height.end[window[1]]; h += height.step) {
+      const int64_t line = (d * size[1] + h) * size[2];
+      for (int64_t w = width.start[window[2]]; w < width.end[window[2]]; w += width.step) {
+        visit(line + w);
+      }
+    }
+  }
+}
+
+// Runs body(plane) for all planes.
+template <typename Body>
+void for_planes(const PoolPlan& plan, Body body) {
+  parallel_for(plan.planes, std::max<int64_t>(1, kGrain / plan.volume()),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t plane = begin; plane < end; ++plane) body(plane);
+               });
+}
+
+template <typename T>
+void max_plane(const T* input, const Windows& windows, const std::array<int64_t, 3>& size,
+               T* values, int64_t* indices) {
+  for_windows(windows, [&](const std::array<size_t, 3>& window, int64_t at) {
+    bool first = true;
+    T best{};
+    int64_t best_at = 0;
+    for_elements(windows, window, size, [&](int64_t position) {
+      const T value = input[position];
+      if (first || value > best || is_nan(value)) {
+        best = value;
+        best_at = position;
+      }
+      first = false;
+    });
+    values[at] = best;
+    indices[at] = best_at;
+  });
+}
+
+// `windows_of(plane)` gives the windows of a plane.
+template <typename WindowsOf>
+std::pair<Tensor, Tensor> max_over(const PoolPlan& plan, const OpContext& context,
+                                   WindowsOf windows_of) {
+  const Tensor values = empty(plan.out_sizes, plan.input.dtype(), context);
+  const Tensor indices = empty(plan.out_sizes, Dtype::kInt64, context);
+  const int64_t places = plan.planes == 0 ? 0 : values.numel() / plan.planes;
+  dispatch_dtype(plan.input.dtype(), [&]<typename T>(T) {
+    for_planes(plan, [&](int64_t plane) {
+      max_plane(plan.input.data_as<const T>() + plane * plan.volume(), windows_of(plane), plan.size,
+                values.data_as<T>() + plane * places, indices.data_as<int64_t>() + plane * places);
+    });
+  });
+  return {in_format(plan, values, context), in_format(plan, indices, context)};
+}
+
+// `divisor_of(window)` gives the number to divide the sum by.
+template <typename DivisorOf>
+Tensor average_over(const PoolPlan& plan, const Windows& windows, const OpContext& context,
+                    DivisorOf divisor_of) {
+  const Tensor result = empty(plan.out_sizes, plan.input.dtype(), context);
+  const int64_t places = plan.planes == 0 ? 0 : result.numel() / plan.planes;
+  dispatch_dtype(plan.input.dtype(), [&]<typename T>(T) {
+    if constexpr (!std::is_same_v<T, bool>) {
+      using Sum = std::conditional_t<kIsReduced<T>, float,
+                                     std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
+      for_planes(plan, [&](int64_t plane) {
+        const T* input = plan.input.data_as<const T>() + plane * plan.volume();
+        T* out = result.data_as<T>() + plane * places;
+        for_windows(windows, [&](const std::array<size_t, 3>& window, int64_t at) {
+          Sum sum{};
+          bool any = false;
+          for_elements(windows, window, plan.size, [&](int64_t position) {
+            sum += static_cast<Sum>(input[position]);
+            any = true;
+          });
+          out[at] = any ? static_cast<T>(sum / static_cast<Sum>(divisor_of(window))) : T(0);
+        });
+      });
+    }
+  });
+  return in_format(plan, result, context);
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> max_pool(const Tensor& self, size_t rank, const PoolWindow& window,
+                                   const OpContext& context) {
+  PoolPlan plan = plan_pool("max_pool", self, rank, context);
+  const Windows windows = sliding_windows("max_pool", window, plan);
+  set_output(plan, windows);
+  return max_over(plan, context, [&](int64_t) -> const Windows& { return windows; });
+}
+
+Tensor avg_pool(const Tensor& self, size_t rank, const PoolWindow& window, bool count_include_pad,
+                std::optional<int64_t> divisor, const OpContext& context) {
+  if (divisor == 0) throw InputError("avg_pool: divisor_override is 0");
+  PoolPlan plan = plan_pool("avg_pool", self, rank, context);
+  if (rank == 3) plan.format = MemoryFormat::kContiguous;
+  const Windows windows = sliding_windows("avg_pool", window, plan);
+  set_output(plan, windows);
+  return average_over(plan, windows, context, [&](const std::array<size_t, 3>& at) {
+    if (divisor) return *divisor;
+    int64_t count = 1;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      const AxisWindows& one = windows[axis];
+      count *= count_include_pad ? one.padded[at[axis]] : one.end[at[axis]] - one.start[at[axis]];
+    }
+    return count;
+  });
+}
+
+Tensor adaptive_avg_pool(const Tensor& self, std::span<const int64_t> output,
+                         const OpContext& context) {
+  PoolPlan plan = plan_pool("adaptive_avg_pool", self, output.size(), context);
+  if (plan.rank == 3) plan.format = MemoryFormat::kContiguous;
+  const Windows windows = adaptive_windows("adaptive_avg_pool", output, plan);
+  set_output(plan, windows);
+  return average_over(plan, windows, context, [&](const std::array<size_t, 3>& at) {
+    return windows[0].padded[at[0]] * windows[1].padded[at[1]] * windows[2].padded[at[2]];
+  });
+}
+
+std::pair<Tensor, Tensor> adaptive_max_pool(const Tensor& self, std::span<const int64_t> output,
+                                            const OpContext& context) {
+  PoolPlan plan = plan_pool("adaptive_max_pool", self, output.size(), context);
+  if (plan.rank == 3) plan.format = MemoryFormat::kContiguous;
+  const Windows windows = adaptive_windows("adaptive_max_pool", output, plan);
+  set_output(plan, windows);
+  return max_over(plan, context, [&](int64_t) -> const Windows& { return windows; });
+}
+
+namespace {
+
+// Starts as in Graham, "Fractional max-pooling" (2014): steps of (size - kernel) / (output - 1),
+// shifted by the sample; the last window ends with the input.
+template <typename C>
+AxisWindows fractional_axis(int64_t size, int64_t kernel, int64_t output, C sample) {
+  AxisWindows axis;
+  const C alpha = output > 1 ? static_cast<C>(size - kernel) / static_cast<C>(output - 1) : C{};
+  const auto shift = static_cast<int64_t>(sample * alpha);
+  for (int64_t i = 0; i < output; ++i) {
+    const int64_t start = i == output - 1
+                              ? size - kernel
+                              : static_cast<int64_t>((static_cast<C>(i) + sample) * alpha) - shift;
+    axis.start.push_back(std::clamp<int64_t>(start, 0, size - kernel));
+    axis.end.push_back(axis.start.back() + kernel);
+    axis.padded.push_back(kernel);
+  }
+  return axis;
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> fractional_max_pool(const Tensor& self, std::span<const int64_t> kernel,
+                                              std::span<const int64_t> output,
+                                              const Tensor& samples, const OpContext& context) {
+  constexpr const char* kOp = "fractional_max_pool";
+  const size_t rank = output.size();
+  require_same_dtype(kOp, "self", self, "random_samples", samples);
+  require_floating(kOp, "self", self);
+  PoolPlan plan = plan_pool(kOp, self, rank, context);
+  plan.format = MemoryFormat::kContiguous;
+  const size_t first = plan.out_sizes.size() - rank;
+  std::array<int64_t, 3> kernels{1, 1, 1};
+  std::array<int64_t, 3> outputs{1, 1, 1};
+  for (size_t i = 0; i < rank; ++i) {
+    const size_t axis = 3 - rank + i;
+    kernels[axis] = setting(kOp, "kernel_size", kernel, i, rank, 0, 1);
+    outputs[axis] = setting(kOp, "output_size", output, i, rank, 0, 1);
+    if (outputs[axis] + kernels[axis] - 1 > plan.size[axis]) {
+      throw ShapeError(str(kOp, ": kernel_size ", kernels[axis], " and output_size ", outputs[axis],
+                           " do not fit size ", plan.size[axis]));
+    }
+    plan.out_sizes[first + i] = outputs[axis];
+  }
+  const Tensor packed = contiguous_as(samples, Dtype::kFloat64, context);
+  if (packed.dim() != 3 || packed.size(2) != static_cast<int64_t>(rank) ||
+      packed.size(0) * packed.size(1) != plan.planes) {
+    throw ShapeError(str(kOp, ": random_samples ", describe(samples), " for self ", describe(self),
+                         "; expected [batch, channels, ", rank, "]"));
+  }
+  const auto* sample = packed.data_as<const double>();
+  const bool wide = self.dtype() == Dtype::kFloat64;
+  return max_over(plan, context, [&](int64_t plane) {
+    Windows windows{whole_axis(), whole_axis(), whole_axis()};
+    for (size_t i = 0; i < rank; ++i) {
+      const size_t axis = 3 - rank + i;
+      // Two dimensions: the samples are of width, then height.
+      const size_t column = rank == 2 ? 1 - i : i;
+      const double value = sample[static_cast<size_t>(plane) * rank + column];
+      windows[axis] = wide ? fractional_axis(plan.size[axis], kernels[axis], outputs[axis], value)
+                           : fractional_axis(plan.size[axis], kernels[axis], outputs[axis],
+                                             static_cast<float>(value));
+    }
+    return windows;
+  });
+}
+
+Tensor max_unpool(const Tensor& self, const Tensor& indices, std::span<const int64_t> output,
+                  const OpContext& context) {
+  constexpr const char* kOp = "max_unpool";
+  require_dtype(kOp, "indices", indices, {Dtype::kInt64});
+  if (!(self.sizes() == indices.sizes())) {
+    throw ShapeError(str(kOp, ": self ", describe(self), " and indices ", describe(indices),
+                         "; expected equal sizes"));
+  }
+  const size_t rank = output.size();
+  PoolPlan plan = plan_pool(kOp, self, rank, context);
+  if (rank == 3) plan.format = MemoryFormat::kContiguous;
+  const size_t first = plan.out_sizes.size() - rank;
+  int64_t limit = 1;
+  for (size_t i = 0; i < rank; ++i) limit *= plan.out_sizes[first + i] = output[i];
+  const Tensor places = contiguous(indices, context);
+  const Tensor result = empty(plan.out_sizes, self.dtype(), context);
+  dispatch_dtype(self.dtype(), [&]<typename T>(T) {
+    std::fill_n(result.data_as<T>(), result.numel(), T{});
+    for_planes(plan, [&](int64_t plane) {
+      const T* from = plan.input.data_as<const T>() + plane * plan.volume();
+      const int64_t* place = places.data_as<const int64_t>() + plane * plan.volume();
+      T* to = result.data_as<T>() + plane * limit;
+      for (int64_t i = 0; i < plan.volume(); ++i) {
+        if (place[i] < 0 || place[i] >= limit) {
+          throw InputError(str(kOp, ": index ", place[i], "; expected 0 to ", limit - 1));
+        }
+        to[place[i]] = from[i];
+      }
+    });
+  });
+  return in_format(plan, result, context);
+}
+
+}  // namespace cudaexec::ops
