@@ -1,4 +1,5 @@
-// A model container of generated code: created, bound to constants once, run by one caller at a time.
+// A model container of generated code: created, bound to constants once, run by one caller at a
+// time.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,8 @@
 #include "aoti/shared_object.h"
 
 namespace cudaexec {
+
+struct ContainerFunctions;
 
 struct ContainerConstant {
   std::string name;   // the container's own name, e.g. "fc1_weight"
@@ -41,8 +44,9 @@ class CUDAEXEC_API Container {
 
   /// Binds every constant by the container's names; the tensors' memory is used in place. Once.
   void bind(std::vector<ConstantBinding> bindings);
-  /// ExecuTorch's dense layout: constants back to back, in the container's order, each at a multiple
-  /// of 64 bytes; `blob` (kept alive by `owner`) is used in place where generated code allows it.
+  /// ExecuTorch's dense layout: constants back to back, in the container's order, each at a
+  /// multiple of 64 bytes; `blob` (kept alive by `owner`) is used in place where generated code
+  /// allows it.
   void bind_blob(std::span<const std::byte> blob, std::shared_ptr<void> owner);
 
   /// Runs with a scope of its own on the calling thread. `inputs` are consumed; fills `outputs`
@@ -54,15 +58,23 @@ class CUDAEXEC_API Container {
   static int64_t live_count() noexcept;
 
  private:
-  struct Functions;
+  template <typename Function>
+  void call(CallScope& scope, const char* what, const Function& function);
+  [[nodiscard]] std::string failure_text() const;
+  void list_constants(CallScope& scope);
+  void check_unbound() const;
+  void check_bindings(const std::vector<ConstantBinding>& bindings) const;
+  void release() noexcept;
+
   std::shared_ptr<SharedObject> code_;
-  std::unique_ptr<Functions> functions_;
-  ContainerHandle handle_ = nullptr;
+  std::unique_ptr<ContainerFunctions> functions_;
   Device device_;
+  ContainerHandle handle_ = nullptr;
   size_t num_inputs_ = 0;
   size_t num_outputs_ = 0;
   std::vector<ContainerConstant> constants_;
-  std::vector<ConstantBinding> bound_;
+  bool needs_constants_ = false;
+  bool bound_ = false;
   std::vector<AtenTensorHandle> bound_handles_;
   std::shared_ptr<void> blob_owner_;
 };

@@ -12,14 +12,19 @@
 
 namespace cudaexec {
 
+class CodeFile;
+
 /// What the loader must know of a library before it is opened.
 struct ElfReport {
-  std::vector<std::string> needed;             // DT_NEEDED
-  std::vector<std::string> undefined;          // undefined dynamic symbols, without weak ones
-  std::vector<std::string> missing;            // of these: neither ours nor in a needed system library
-  std::vector<std::string> unique;             // STB_GNU_UNIQUE definitions: they prevent unloading
-  std::string isa;                             // x86-64 level marked in the file ("" if none)
-  std::string min_glibc, min_glibcxx;          // e.g. "2.34", "3.4.30"; "" if none
+  std::vector<std::string> needed;          // DT_NEEDED
+  std::vector<std::string> unknown_needed;  // of these: neither ours nor a system library
+  std::vector<std::string> undefined;       // undefined dynamic symbols, without weak ones
+  std::vector<std::string> missing;    // of these: neither ours nor in a needed system library;
+                                       // "name@version" where a version is needed
+  std::vector<std::string> unique;     // STB_GNU_UNIQUE definitions: they prevent unloading
+  std::string isa;                     // x86-64 level marked in the file ("" if none)
+  int isa_level = 0;                   // the same as a number, 1 to 4; 0 if none
+  std::string min_glibc, min_glibcxx;  // e.g. "2.34", "3.4.30"; "" if none
 };
 
 /// Reads an ELF image without opening it. @throws FormatError if it is damaged or not an ELF64
@@ -45,12 +50,12 @@ class CUDAEXEC_API SharedObject {
   static int64_t live_count() noexcept;
 
  private:
-  SharedObject() = default;
-  void* handle_ = nullptr;
-  int fd_ = -1;
-  std::string path_;
+  SharedObject();
+
   std::string name_;
-  std::string directory_;  // private directory of the file fallback, removed at the end
+  std::string path_;
+  std::unique_ptr<CodeFile> file_;
+  void* handle_ = nullptr;
 };
 
 }  // namespace cudaexec
