@@ -8,8 +8,8 @@ from typing import Any
 
 from cudaexec.export import manifest as m
 from cudaexec.export.payload import PayloadConstant, PayloadVariant, encode_payload
-from cudaexec.export.pte_writer import ProgramMethod, TensorValue, build_pte
 from cudaexec.export.ptd_writer import WeightBlob, build_ptd
+from cudaexec.export.pte_writer import ProgramMethod, TensorValue, build_pte
 
 CODE = b"\x7fELF, as far as this test goes. " * 8
 WEIGHTS = {

@@ -47,9 +47,7 @@ def test_everything_is_read() -> None:
     assert kinds == [(0, 0), (1, 1), (4, 0), (5, 0)]
     assert found_method["outputs"][2]["value"] == -math.inf
     assert found_method["outputs"][3]["expression"] == [(1, 0), (0, 2), (4, 0)]
-    assert found_method["guards"] == [
-        ("s0 % 2 == 0", [(1, 0), (0, 2), (6, 0), (0, 0), (11, 0)])
-    ]
+    assert found_method["guards"] == [("s0 % 2 == 0", [(1, 0), (0, 2), (6, 0), (0, 0), (11, 0)])]
     assert found_method["constants"][0] == (
         "fc_weight", "fc.weight", storage("fc.weight"), "float32", [4, 16], [16, 1], 0, 0, False, False
     )  # fmt: skip
@@ -90,7 +88,9 @@ def test_dictionary_keys(key: Any) -> None:
     assert type(found["out_tree"]["keys"][0]) is type(key)
 
 
-@pytest.mark.parametrize("scalar", [None, True, False, 0, -(2**63), 2**63 - 1, 1.5, -0.0, math.inf, "é"])
+@pytest.mark.parametrize(
+    "scalar", [None, True, False, 0, -(2**63), 2**63 - 1, 1.5, -0.0, math.inf, "é"]
+)
 def test_constants_keep_their_type(scalar: Any) -> None:
     value = manifest()
     value["methods"][0]["inputs"][1]["value"] = m.encode_scalar(scalar)
@@ -193,10 +193,16 @@ NEGATIVE: dict[str, tuple[Edit, str]] = {
     "input device unknown": (put(*M, "inputs", 0, "device", "npu"), "'npu'"),
     "input mutated a number": (put(*M, "inputs", 0, "mutated", 1), "a boolean expected"),
     "input size negative": (put(*M, "inputs", 0, "shape", 1, -16), r"shape\[1\]: negative"),
-    "input size computed negative": (put(*M, "inputs", 0, "shape", 1, [1, 2, "sub"]), "negative: -1"),
+    "input size computed negative": (
+        put(*M, "inputs", 0, "shape", 1, [1, 2, "sub"]),
+        "negative: -1",
+    ),
     "input stride negative": (put(*M, "inputs", 0, "strides", 1, -1), "negative"),
     "input size a float": (put(*M, "inputs", 0, "shape", 1, 16.0), "an integer expected"),
-    "input size of an unknown symbol": (put(*M, "inputs", 0, "shape", 0, "s9"), "'s9' is no symbol"),
+    "input size of an unknown symbol": (
+        put(*M, "inputs", 0, "shape", 0, "s9"),
+        "'s9' is no symbol",
+    ),
     "input size an operator": (put(*M, "inputs", 0, "shape", 0, "add"), "lacks operands"),
     "input size an empty list": (put(*M, "inputs", 0, "shape", 0, []), "0 items"),
     "input size an object": (put(*M, "inputs", 0, "shape", 0, {}), "an integer expected"),
@@ -281,7 +287,9 @@ def test_refused(name: str) -> None:
 def test_a_newer_version_names_both() -> None:
     value = manifest() | {"version": 7}
     value["producer"]["cudaexec"] = "9.9"
-    with pytest.raises(errors.VersionError, match=r"version 7, written by cudaexec 9\.9.*version 1"):
+    with pytest.raises(
+        errors.VersionError, match=r"version 7, written by cudaexec 9\.9.*version 1"
+    ):
         parse(value)
 
 

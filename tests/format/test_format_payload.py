@@ -24,7 +24,9 @@ def variant(sm: int, ptx: int, flags: int, key: str) -> bytes:
     return struct.pack("<III", sm, ptx, flags) + text(key)
 
 
-def fqn0(*variants: bytes, constants: bytes = struct.pack("<I", 0), count: int | None = None) -> bytes:
+def fqn0(
+    *variants: bytes, constants: bytes = struct.pack("<I", 0), count: int | None = None
+) -> bytes:
     number = len(variants) if count is None else count
     return b"ETCUDAFQN0" + struct.pack("<I", number) + b"".join(variants) + constants
 
@@ -44,7 +46,9 @@ def entry(
     strides: tuple[int, ...] = (4, 1),
     rank: int | None = None,
 ) -> bytes:
-    head = struct.pack("<QiiqI", nbytes, dtype, device, offset, len(sizes) if rank is None else rank)
+    head = struct.pack(
+        "<QiiqI", nbytes, dtype, device, offset, len(sizes) if rank is None else rank
+    )
     return text(fqn) + text(key) + head + struct.pack(f"<{len(sizes) * 2}q", *sizes, *strides)
 
 
@@ -61,7 +65,11 @@ def test_round_trip() -> None:
     empty = replace(WEIGHT, fqn="e", sizes=(0, 8), strides=(8, 1), storage_nbytes=0)
     found = _format.decode_payload(encode_payload(variants, [WEIGHT, scalar, empty]), "")
     assert found["layout"] == "fqn0"
-    assert found["variants"] == [(80, 0, False, "k80"), (90, 0, False, "k90"), (90, 80, True, "ptx")]
+    assert found["variants"] == [
+        (80, 0, False, "k80"),
+        (90, 0, False, "k90"),
+        (90, 80, True, "ptx"),
+    ]
     assert found["constants"] == [
         ("a.w é", "cuda_fqn_weight:cuda:a.w é", 4096, 15, 1, 3, [4, 8], [16, 1]),
         ("s", "cuda_fqn_weight:cuda:a.w é", 4096, 11, 0, 0, [], []),
@@ -163,7 +171,9 @@ def test_accepted(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     data, message = REFUSED[name]
-    with pytest.raises(errors.FormatError, match="payload, offset [0-9]+: delegate payload") as caught:
+    with pytest.raises(
+        errors.FormatError, match="payload, offset [0-9]+: delegate payload"
+    ) as caught:
         _format.decode_payload(data, "forward")
     assert message in str(caught.value)
 
@@ -205,10 +215,15 @@ CONSTANT = PayloadConstant("w", "k", 64, "float32", "cpu", 0, (4, 4), (4, 1))
             lambda: encode_payload([PayloadVariant("a", 90, 90), PayloadVariant("b", 80)], []),
             "fallback",
         ),
-        (lambda: encode_payload([PayloadVariant("a")], [replace(CONSTANT, strides=(1,))]), "strides"),
+        (
+            lambda: encode_payload([PayloadVariant("a")], [replace(CONSTANT, strides=(1,))]),
+            "strides",
+        ),
         (lambda: encode_payload([PayloadVariant("a")], [replace(CONSTANT, offset=-1)]), "negative"),
     ],
 )
-def test_the_writer_refuses_what_the_reader_would(encode: Callable[[], bytes], message: str) -> None:
+def test_the_writer_refuses_what_the_reader_would(
+    encode: Callable[[], bytes], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         encode()

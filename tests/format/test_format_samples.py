@@ -20,7 +20,9 @@ def spell(value: Any) -> str:
     """A value as the README writes it."""
     if isinstance(value, dict) and value["type"] == "tensor":
         sizes = ", ".join(map(str, value["sizes"]))
-        return f"{CODES[value['scalar_type']]}[{sizes}]" + (" DYN" if value["dynamism"] == 1 else "")
+        return f"{CODES[value['scalar_type']]}[{sizes}]" + (
+            " DYN" if value["dynamism"] == 1 else ""
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else repr(value)
@@ -35,7 +37,9 @@ def test_program_container(name: str) -> None:
     text, path = SECTIONS[name], SAMPLES / name
     found = _format.parse_pte(path)
     assert path.stat().st_size == numbers(text.split("bytes")[0])[0]
-    header = re.search(r"program_size (\d+), segment_base_offset (\d+), segment_data_size (\d+)", text)
+    header = re.search(
+        r"program_size (\d+), segment_base_offset (\d+), segment_data_size (\d+)", text
+    )
     if header is None:
         assert "NO extended header" in text
         assert not found["header"]
@@ -84,7 +88,8 @@ def test_program_delegates_and_named_data(name: str) -> None:
     text, found = SECTIONS[name], _format.parse_pte(SAMPLES / name)
     delegates = [d for method in found["methods"] for d in method["delegates"]]
     lines = re.findall(
-        r"delegate `(\w+)`: processed (SEGMENT|INLINE) #(\d+), (\d+) bytes.*compile specs \{(.*)\}", text
+        r"delegate `(\w+)`: processed (SEGMENT|INLINE) #(\d+), (\d+) bytes.*compile specs \{(.*)\}",
+        text,
     )
     assert len(lines) == len(delegates)
     for (identity, location, index, size, specs), delegate in zip(lines, delegates, strict=True):
@@ -124,7 +129,9 @@ def test_data_file(name: str, text: str) -> None:
     assert header is not None
     keys = ("header_length", "flatbuffer_offset", "flatbuffer_size", "segment_base_offset", "segment_data_size")  # fmt: skip
     assert tuple(found[key] for key in keys) == tuple(map(int, header.groups()))
-    entries = re.findall(r"`([\w:.]+)` at (\d+), (\d+) bytes, (no layout|layout (\w+)\[(.*?)\])", text)
+    entries = re.findall(
+        r"`([\w:.]+)` at (\d+), (\d+) bytes, (no layout|layout (\w+)\[(.*?)\])", text
+    )
     assert len(entries) == len(found["entries"])
     for key, offset, size, layout, dtype, sizes in entries:
         place, nbytes, found_layout = found["entries"][key]

@@ -57,10 +57,10 @@ def test_constants_agree() -> None:
     program, flat = schema("program.fbs"), schema("flat_tensor.fbs")
     assert f'file_identifier "{slots.PTE_IDENTIFIER.decode()}"' in program
     assert f'file_identifier "{slots.PTD_IDENTIFIER.decode()}"' in flat
-    assert slots.SHAPE_DYNAMISM == {
+    assert {
         key.lower().removeprefix("dynamic_"): value
         for key, value in enum_values(program, "TensorShapeDynamism").items()
-    }
+    } == slots.SHAPE_DYNAMISM
     devices = {k.lower(): v for k, v in enum_values(program, "DeviceType").items()}
     assert devices == slots.DEVICE_TYPES
     assert enum_values(program, "DataLocation")["SEGMENT"] == slots.DATA_LOCATION_SEGMENT

@@ -19,8 +19,8 @@ from format_files import (
     manifest,
     payload,
     program,
-    pte_bytes,
     ptd_bytes,
+    pte_bytes,
     sha256,
     storage,
 )
@@ -28,8 +28,8 @@ from format_files import (
 from cudaexec import errors
 from cudaexec._core import _format
 from cudaexec.export import manifest as m
-from cudaexec.export.pte_writer import ProgramMethod, TensorValue, build_pte
 from cudaexec.export.ptd_writer import WeightBlob, build_ptd
+from cudaexec.export.pte_writer import ProgramMethod, TensorValue, build_pte
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -70,7 +70,9 @@ def test_every_dtype_and_device(tmp_path: Path) -> None:
               "float64"]  # fmt: skip
     inputs = [TensorValue(dtype, (2, 0, 3), dim_order=(2, 0, 1)) for dtype in dtypes]
     output = TensorValue("float32", (7,), "unbound", device="cuda", device_index=3)
-    method = ProgramMethod("g é", inputs, [output], "CudaBackend", b"p", {"target_device": b"cuda:3"})
+    method = ProgramMethod(
+        "g é", inputs, [output], "CudaBackend", b"p", {"target_device": b"cuda:3"}
+    )
     image = build_pte([method], {})
     (found,) = _format.parse_pte(write(tmp_path / "m.pte", image.to_bytes()))["methods"]
     assert found["name"] == "g é"
@@ -84,7 +86,9 @@ def test_every_dtype_and_device(tmp_path: Path) -> None:
 
 
 def test_equal_content_is_stored_once(tmp_path: Path) -> None:
-    image = build_pte([program("a"), program("b")], {"x": b"code" * 50, "y": b"code" * 50, "z": b""})
+    image = build_pte(
+        [program("a"), program("b")], {"x": b"code" * 50, "y": b"code" * 50, "z": b""}
+    )
     found = _format.parse_pte(write(tmp_path / "m.pte", image.to_bytes()))
     assert found["named_data"]["x"] == found["named_data"]["y"]
     a, b = (method["delegates"][0]["place"] for method in found["methods"])
