@@ -1,5 +1,7 @@
 // cudaexec._core._testing: live counts, fault injection, and a method without a program, for the
 // tests.
+#include <pybind11/stl.h>
+
 #include <chrono>
 #include <thread>
 
