@@ -5,3 +5,4 @@ set(CUDAEXEC_MEMORY_SOURCES
     memory/limiting_allocator.cpp
     memory/statistics_allocator.cpp
 )
+include("${CMAKE_CURRENT_LIST_DIR}/cuda_sources.cmake")

@@ -1,0 +1,29 @@
+// Copies and fills of device memory with any strides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/export.h"
+#include "device/cuda/cuda_device.h"
+
+namespace cudaexec {
+
+/// Copies elements of `itemsize` bytes (1, 2, 4, 8 or 16) between two arrays of one device, which
+/// do not overlap. `strides` in bytes: dst's reach no element twice, src's may be 0; both may be
+/// negative. Addresses and strides are multiples of `itemsize`. Ordered on `stream`; nothing waits.
+/// @throws NotSupported if this build has no GPU code and the copy needs some.
+CUDAEXEC_API void cuda_strided_copy(CudaDevice& device, void* dst,
+                                    std::span<const int64_t> dst_strides, const void* src,
+                                    std::span<const int64_t> src_strides,
+                                    std::span<const int64_t> sizes, size_t itemsize,
+                                    StreamRef stream);
+
+/// Sets every element to the `itemsize` bytes at `value`, which is read before return.
+CUDAEXEC_API void cuda_strided_fill(CudaDevice& device, void* dst,
+                                    std::span<const int64_t> dst_strides,
+                                    std::span<const int64_t> sizes, const void* value,
+                                    size_t itemsize, StreamRef stream);
+
+}  // namespace cudaexec

@@ -1,0 +1,5 @@
+# Sources of cpp/memory for GPUs, relative to cpp/.
+list(APPEND CUDAEXEC_MEMORY_SOURCES
+    memory/cuda_pinned_allocator.cpp
+    memory/cuda_pool_allocator.cpp
+)
