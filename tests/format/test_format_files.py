@@ -90,7 +90,7 @@ def test_every_system_call_may_fail(
 ) -> None:
     path = tmp_path / "x"
     path.write_bytes(data)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     _testing.arm_fault(["file"], 1 << 40)
     parse(path)
     calls = _testing.disarm_fault()
@@ -102,7 +102,7 @@ def test_every_system_call_may_fail(
                 parse(path)
         finally:
             _testing.disarm_fault()
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
         assert str(path) not in Path("/proc/self/maps").read_text()
         parse(path)
 
