@@ -75,8 +75,8 @@ Container::~Container() { release(); }
 
 void Container::release() noexcept {
   CallScope scope(device_, StreamRef(), cpu_allocator());
+  const StderrCapture capture;
   (void)functions_->destroy(handle_);
-  clear_captured_stderr();
   for (AtenTensorHandle handle : bound_handles_) delete_handle(handle);
   bound_handles_.clear();
   live_containers.fetch_sub(1, std::memory_order_relaxed);
@@ -86,7 +86,7 @@ void Container::release() noexcept {
 template <typename Function>
 void Container::call(CallScope& scope, const char* what, const Function& function) {
   fault_point(FaultSite::kContainer, what);
-  clear_captured_stderr();
+  const StderrCapture capture;
   if (function() == 0) [[likely]] {
     scope.rethrow_if_pending();  // of a region whose function went on to the end
     return;
@@ -98,7 +98,7 @@ void Container::call(CallScope& scope, const char* what, const Function& functio
 
 // What generated code says of its last failure: through its own interface, or on std::cerr.
 std::string Container::failure_text() const {
-  std::string printed = take_captured_stderr();
+  std::string printed = StderrCapture::take();
   const char* message = nullptr;
   if (functions_->last_error != nullptr && functions_->last_error(&message) == 0 &&
       message != nullptr && *message != '\0') {

@@ -158,4 +158,14 @@ ElfReport inspect_elf(std::span<const std::byte> image, const std::string& name)
   return report;
 }
 
+std::vector<std::string> exported_symbols(std::span<const std::byte> image,
+                                          const std::string& name) {
+  std::vector<std::string> names;
+  const ElfImage elf(image, name);
+  for (const ElfSymbol& symbol : elf.symbols()) {
+    if (symbol.defined) names.push_back(symbol.name);
+  }
+  return names;
+}
+
 }  // namespace cudaexec

@@ -94,7 +94,7 @@ std::shared_ptr<SharedObject> SharedObject::open(std::span<const std::byte> imag
   library->path_ = library->file_->path();
   track_thread_exit(library->path_);
   fault_point(FaultSite::kDlopen, "dlopen");
-  clear_captured_stderr();
+  const StderrCapture capture;
   library->handle_ = ::dlopen(library->path_.c_str(), kOpenFlags);
   if (library->handle_ == nullptr) {
     const char* reason = ::dlerror();
@@ -111,9 +111,9 @@ std::shared_ptr<SharedObject> SharedObject::open(std::span<const std::byte> imag
 
 SharedObject::~SharedObject() {
   if (handle_ != nullptr) {
+    const StderrCapture capture;
     run_thread_exits(path_);
     ::dlclose(handle_);
-    clear_captured_stderr();
   }
   if (!path_.empty()) untrack_thread_exit(path_);
   live_libraries.fetch_sub(1, std::memory_order_relaxed);

@@ -31,6 +31,10 @@ struct ElfReport {
 /// x86-64 shared object. `name` appears in messages.
 CUDAEXEC_API ElfReport inspect_elf(std::span<const std::byte> image, const std::string& name);
 
+/// Names that a library defines for others. @throws FormatError as above.
+CUDAEXEC_API std::vector<std::string> exported_symbols(std::span<const std::byte> image,
+                                                       const std::string& name);
+
 class CUDAEXEC_API SharedObject {
  public:
   /// Checks and opens `image` (copied). Bound to our shims whatever else is loaded in the process.
@@ -43,6 +47,8 @@ class CUDAEXEC_API SharedObject {
 
   /// Address of a symbol, or null.
   [[nodiscard]] void* symbol(const char* name) const noexcept;
+  /// What dlopen() returned.
+  [[nodiscard]] void* handle() const noexcept { return handle_; }
   /// The path it was opened under, as in /proc/self/maps and dladdr.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }

@@ -1,5 +1,6 @@
 # Sources of cpp/aoti, relative to cpp/.
 set(CUDAEXEC_AOTI_SOURCES
+    aoti/bound_symbols.cpp
     aoti/call_scope.cpp
     aoti/captured_stderr.cpp
     aoti/code_file.cpp

@@ -13,7 +13,11 @@ void register_tensor(py::module_& m);
 void register_method(py::module_& m);
 void register_module(py::module_& m);
 void register_ops(py::module_& m);
+void register_ops_misc(py::module_& m);
+void register_aoti(py::module_& m);
 void register_testing(py::module_& m);
+void register_cuda_testing(py::module_& m);  // after register_testing()
+void register_aoti_testing(py::module_& m);  // after register_testing()
 
 /// The C++ object behind `self`, an instance of the class bound for T or of a subclass.
 /// @throws py::cast_error if `self.__init__` was never run.

@@ -17,7 +17,11 @@ PYBIND11_MODULE(_core, m) {
   python::register_method(m);
   python::register_module(m);
   python::register_ops(m);
+  python::register_ops_misc(m);
+  python::register_aoti(m);
   python::register_testing(m);
+  python::register_cuda_testing(m);
+  python::register_aoti_testing(m);
 
   // Without this, threads that come back from the core while the interpreter exits end the process.
   pybind11::module_::import("atexit").attr("register")(

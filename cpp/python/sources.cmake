@@ -1,6 +1,8 @@
 # Sources of cpp/python, relative to cpp/.
 set(CUDAEXEC_PYTHON_SOURCES
     python/arguments.cpp
+    python/bind_aoti.cpp
+    python/bind_aoti_testing.cpp
     python/bind_errors.cpp
     python/bind_format.cpp
     python/bind_format_files.cpp
@@ -10,6 +12,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_module.cpp
     python/bind_ops.cpp
     python/bind_ops_linear.cpp
+    python/bind_ops_misc.cpp
     python/bind_tensor.cpp
     python/bind_testing.cpp
     python/convert_in.cpp
@@ -22,8 +25,11 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/numpy_array.cpp
     python/pytree.cpp
     python/scalars.cpp
+    python/sleef_probe_avx2.cpp
+    python/sleef_probe_avx512.cpp
     python/specs.cpp
     python/tensor_views.cpp
     python/type_info.cpp
     python/unflatten.cpp
 )
+include("${CMAKE_CURRENT_LIST_DIR}/cuda_sources.cmake")

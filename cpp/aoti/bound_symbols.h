@@ -1,0 +1,18 @@
+// Which files the loader bound an open library's symbols to: the proof that generated code runs on
+// our shims whatever else is in the process.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aoti/shared_object.h"
+
+namespace cudaexec {
+
+/// (symbol, path of the file that holds the address it is bound to) for every relocation of
+/// `library` against a symbol that it does not define itself; "" where the address is in no file.
+CUDAEXEC_API std::vector<std::pair<std::string, std::string>> bound_symbol_owners(
+    const SharedObject& library);
+
+}  // namespace cudaexec
