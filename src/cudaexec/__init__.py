@@ -1,7 +1,7 @@
 """Runs PyTorch models without PyTorch.
 
-``export`` (needs torch) compiles a model to ``model.pte`` and ``model.ptd``; ``load`` runs them anywhere. Importing
-this package imports neither torch nor numpy.
+``export`` (needs torch) compiles a model to ``model.pte`` and ``model.ptd``; ``load`` runs them
+anywhere. Importing this package imports neither torch nor numpy.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ __all__ = ["AttrDict"]
 class AttrDict(dict[Any, Any]):
     """A dict whose keys are attributes too, and whose values can be taken by position.
 
-    A method returns one in place of a named tuple, dataclass or model output whose class is not loaded in this
-    process (nothing is imported because a file names it). ``out.loss``, ``out["loss"]`` and ``out[0]`` are the
-    same value; iterating gives the keys, as for any dict.
+    A method returns one in place of a named tuple, dataclass or model output whose class is not
+    loaded in this process (nothing is imported because a file names it). ``out.loss``,
+    ``out["loss"]`` and ``out[0]`` are the same value; iterating gives the keys, as for any dict.
     """
 
     __slots__ = ()

@@ -1,7 +1,8 @@
 """The exceptions of cudaexec.
 
-Every message says what failed, where (method, input, parameter name, path and offset), what was expected and
-found, and what to do. ``code`` is the number that ExecuTorch gives to the same kind of error.
+Every message says what failed, where (method, input, parameter name, path and offset), what was
+expected and found, and what to do. ``code`` is the number that ExecuTorch gives to the same kind
+of error.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ShapeError(InputError):
 
 
 class DtypeError(InputError):
-    """An input has another element type than the program was exported with. Nothing is ever cast."""
+    """An input has another element type than the exported one. Nothing is ever cast."""
 
     code = 0x13
 

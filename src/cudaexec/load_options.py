@@ -13,11 +13,12 @@ class LoadOptions:
 
     Attributes:
         threads: CPU threads that one call may use; None for all CPUs that the process may use.
-        verify: compare the digests of code and weights with the files' own record. Without it, damaged weights
-            are not noticed.
-        memory_limit: bytes of working memory (outputs, intermediates, input copies) that the module may hold;
-            None for no limit. Beyond it, calls raise OutOfMemory.
-        isa: force a CPU code variant, such as ``"x86-64-v3"``; None for the best that the machine runs.
+        verify: compare the digests of code and weights with the files' own record. Without it,
+            damaged weights are not noticed.
+        memory_limit: bytes of working memory (outputs, intermediates, input copies) that the
+            module may hold; None for no limit. Beyond it, calls raise OutOfMemory.
+        isa: force a CPU code variant, such as ``"x86-64-v3"``; None for the best that the machine
+            runs.
     """
 
     threads: int | None = None
@@ -32,10 +33,8 @@ class LoadOptions:
             ValueError: a number of threads or a memory limit below one.
         """
         if self.threads is not None and self.threads < 1:
-            raise ValueError(
-                f"LoadOptions.threads: expected None or at least 1, got {self.threads}"
-            )
+            raise ValueError(f"LoadOptions.threads: expected None or 1 or more, got {self.threads}")
         if self.memory_limit is not None and self.memory_limit < 1:
             raise ValueError(
-                f"LoadOptions.memory_limit: expected None or at least 1 byte, got {self.memory_limit}"
+                f"LoadOptions.memory_limit: expected None or bytes > 0, got {self.memory_limit}"
             )

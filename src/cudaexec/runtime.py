@@ -27,8 +27,8 @@ def load(
 
     Args:
         pte: path of the program.
-        ptd: path of the weights; None for the file of the same name ending in ``.ptd`` beside the program, if
-            the program needs one.
+        ptd: path of the weights; None for the file of the same name ending in ``.ptd`` beside the
+            program, if the program needs one.
         device: ``"cpu"``; None for the device that the program was exported for.
         cuda_graph: replay calls as CUDA graphs; for CUDA programs only.
         options: threads, verification, memory limit, code variant.

@@ -13,9 +13,9 @@ class TensorSpec:
 
     Attributes:
         name: how a caller reaches it: ``x``, ``cache[0]``; outputs: ``output``, ``output['a']``.
-        kind: ``"tensor"``; for inputs also ``"constant"`` (compiled in, no other value is taken); for outputs
-            also ``"constant"``, ``"int"``, ``"float"``, ``"bool"`` (computed), ``"expression"`` (an int that
-            follows from the sizes of the inputs).
+        kind: ``"tensor"``; for inputs also ``"constant"`` (compiled in, no other value is taken);
+            for outputs also ``"constant"``, ``"int"``, ``"float"``, ``"bool"`` (computed),
+            ``"expression"`` (an int that follows from the sizes of the inputs).
         dtype: element type by name, such as ``"float32"``; None if it is no tensor.
         shape: sizes; those that vary are names of symbols or expressions over them, as text.
         strides: in elements, in the same form.

@@ -1,0 +1,80 @@
+"""The exception classes, and how errors of the core reach them."""
+
+import pickle
+
+import pytest
+from echo_methods import echo, tensor
+
+import cudaexec
+from cudaexec import _core, errors
+
+BASES = {
+    "FormatError": (),
+    "VersionError": (),
+    "TargetError": (),
+    "WeightsError": (),
+    "InputError": (ValueError, TypeError),
+    "ShapeError": (cudaexec.InputError, ValueError, TypeError),
+    "DtypeError": (cudaexec.InputError,),
+    "DeviceError": (cudaexec.InputError,),
+    "OutOfMemory": (MemoryError,),
+    "NotSupported": (NotImplementedError,),
+    "CaptureError": (),
+    "ContextFull": (),
+    "SessionBusy": (),
+    "ClosedError": (),
+    "ExportError": (),
+    "FileError": (OSError,),
+}
+
+
+def test_every_class_is_listed_and_derives_from_error() -> None:
+    assert set(errors.__all__) == {*BASES, "Error"}
+    for name, bases in BASES.items():
+        cls = getattr(cudaexec, name)
+        assert issubclass(cls, cudaexec.Error)
+        assert all(issubclass(cls, base) for base in bases)
+
+
+def test_codes_are_those_of_the_core() -> None:
+    codes = _core._error_codes()
+    assert set(codes) == set(errors.__all__)
+    for name, code in codes.items():
+        assert getattr(errors, name).code == code
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_instances_keep_their_message(name: str) -> None:
+    error = getattr(errors, name)("what, where, expected, found")
+    assert str(error) == "what, where, expected, found"
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+
+
+def test_an_error_of_the_core_has_its_class_and_code() -> None:
+    method = echo([tensor("x")])
+    with pytest.raises(cudaexec.InputError, match="'forward'") as caught:
+        method()
+    assert caught.value.code == 0x12
+
+
+def test_messages_with_bytes_that_are_no_text_survive() -> None:
+    with pytest.raises(cudaexec.Error) as caught:
+        cudaexec.load(b"/nonexistent/\xff\xfe.pte")
+    assert "\\xff\\xfe" in str(caught.value) or "\udcff\udcfe" in str(caught.value)
+
+
+def test_load_of_a_missing_file_names_the_path() -> None:
+    with pytest.raises(cudaexec.FileError, match=r"/nonexistent/model\.pte") as caught:
+        cudaexec.load("/nonexistent/model.pte")
+    assert isinstance(caught.value, OSError)
+
+
+def test_log_level() -> None:
+    assert cudaexec.log_level() == "off"
+    cudaexec.set_log_level("error")
+    assert cudaexec.log_level() == "error"
+    cudaexec.set_log_level("off")
+    with pytest.raises(cudaexec.InputError, match="loud"):
+        cudaexec.set_log_level("loud")

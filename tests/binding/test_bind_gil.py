@@ -1,0 +1,118 @@
+"""The GIL: released while the core works, and harmless when the interpreter exits under it."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from echo_methods import echo, tensor
+
+EXIT = """
+import threading, numpy as np, cudaexec
+from echo_methods import echo, tensor
+method = echo([tensor("x", "float32", (8,))], delay_ms={delay})
+x = np.zeros(8, np.float32)
+def work():
+    while True:
+        method(x)
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range({calls}):
+    method(x)
+"""
+
+
+def count_for(seconds: float) -> float:
+    """Additions a second by this thread."""
+    count = 0
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        count += 1
+    return count / seconds
+
+
+def test_other_threads_run_during_a_call() -> None:
+    method = echo([tensor("x", "float32", (8,))], delay_ms=300)
+    x = np.zeros(8, np.float32)
+    idle = max(count_for(0.1) for _ in range(3))
+    caller = threading.Thread(target=method, args=(x,))
+    caller.start()
+    busy = count_for(0.2)
+    caller.join()
+    assert busy > 0.5 * idle
+
+
+def test_calls_overlap() -> None:
+    method = echo([tensor("x", "float32", (8,))], delay_ms=200)
+    x = np.zeros(8, np.float32)
+    threads = [threading.Thread(target=method, args=(x,)) for _ in range(4)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.perf_counter() - start < 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0, 1])
+def test_exit_under_daemon_threads(delay: int) -> None:
+    code = EXIT.format(delay=delay, calls=50 if delay == 0 else 3)
+    for _ in range(25):
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=Path(__file__).parent,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_calls_work_in_exit_handlers() -> None:
+    code = (
+        "import atexit\n"
+        "@atexit.register\n"
+        "def late():\n"
+        "    import numpy as np\n"
+        "    print(method(np.zeros(2, np.float32)).sum())\n"
+        "import numpy as np, cudaexec\n"
+        "from echo_methods import echo, tensor\n"
+        "method = echo([tensor('x', 'float32', (2,))], delay_ms=1)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.0\n", "")
+
+
+def test_a_forked_child_exits() -> None:
+    code = (
+        "import os, sys, threading, numpy as np, cudaexec\n"
+        "from echo_methods import echo, tensor\n"
+        "method = echo([tensor('x', 'float32', (2,))], delay_ms=0)\n"
+        "x = np.zeros(2, np.float32)\n"
+        "def work():\n"
+        "    while True: method(x)\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "for _ in range(5):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        method(x); sys.exit(0)\n"
+        "    assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        check=True,
+        timeout=60,
+        cwd=Path(__file__).parent,
+    )
