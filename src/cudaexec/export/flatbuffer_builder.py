@@ -17,7 +17,9 @@ _ADD = {
     "uint8": "PrependUint8Slot",
     "int32": "PrependInt32Slot",
     "uint32": "PrependUint32Slot",
+    "int64": "PrependInt64Slot",
     "uint64": "PrependUint64Slot",
+    "double": "PrependFloat64Slot",
 }
 
 
