@@ -19,6 +19,8 @@ from cudaexec.export.inductor_api import compile_fx_aot, compile_fx_inner
 from cudaexec.export.inductor_api import config as inductor_config
 from cudaexec.export.inductor_patches import patched
 from cudaexec.export.lower import LoweredMethod
+from cudaexec.export.narrowing import GuardWatch
+from cudaexec.export.small_sizes import oblivious_sizes
 from cudaexec.export.trace import quiet_torch
 
 # Width of Inductor's vectors for each level, and what its metadata must then say.
@@ -133,13 +135,21 @@ def generate(
         directory: a private directory for everything that Inductor writes.
 
     Raises:
-        ExportError: Inductor failed, or generated scalar code.
+        ExportError: Inductor failed, generated scalar code, or narrowed a dynamic size.
+        NeedsSizesAboveOneError: see narrowing.py.
     """
     run = _GeneratorRun(method.name, levels, directory)
+    watch = GuardWatch(method.shape_env)
     options = inductor_options(levels[0], run.output_dir(levels[0]))
     options["extern_node_serializer"] = run.note_proxied
     try:
-        with quiet_torch(), torch.no_grad(), private_inductor_dir(directory), patched():
+        with (
+            quiet_torch(),
+            torch.no_grad(),
+            oblivious_sizes(method.oblivious),
+            private_inductor_dir(directory),
+            patched(),
+        ):
             compile_fx_aot(
                 method.graph_module,
                 list(method.example_inputs),
@@ -153,6 +163,7 @@ def generate(
             f"method {method.name!r}: Inductor could not generate code: "
             f"{type(error).__name__}: {first_line(error)}"
         ) from error
+    watch.check(method.symbols, oblivious=method.oblivious)
     codes = [_collect(method.name, level, run.produced[level]) for level in levels]
     for code in codes:
         code.proxied = list(run.proxied)

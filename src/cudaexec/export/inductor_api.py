@@ -15,9 +15,10 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch._inductor import config, cpu_vec_isa
+        from torch._inductor import ir as inductor_ir
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
 finally:
     if _collecting:
         gc.enable()
 
-__all__ = ["compile_fx_aot", "compile_fx_inner", "config", "cpu_vec_isa"]
+__all__ = ["compile_fx_aot", "compile_fx_inner", "config", "cpu_vec_isa", "inductor_ir"]

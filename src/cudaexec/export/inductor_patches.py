@@ -13,10 +13,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
+from torch._subclasses import fake_impls
+from torch.fx.experimental import _config as symbolic_config
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from cudaexec.export.errors import ExportError
-from cudaexec.export.inductor_api import cpu_vec_isa
+from cudaexec.export.inductor_api import cpu_vec_isa, inductor_ir
 
 SUPPORTED_TORCH = ((2, 11), (2, 16))
 
@@ -27,25 +32,23 @@ class Patch:
 
     Attributes:
         versions: first torch version that has it and the first that has not, as (major, minor).
-        owner: the module or class; attribute: its attribute that is replaced.
+        symbol: what is replaced, for messages.
+        table: the namespace (or dictionary) that holds it. key: its name (or key) there.
         reason: why the patch exists.
         self_test: returns nothing if the symbol is as expected, else what is different.
         make: returns the replacement, given the original.
+        optional: what is lost without it is said in `reason`, and the export stays right; then a
+            failed self-test only leaves the symbol as it is.
     """
 
     versions: tuple[tuple[int, int], tuple[int, int]]
-    owner: Any
-    attribute: str
+    symbol: str
+    table: dict[Any, Any]
+    key: Any
     reason: str
     self_test: Callable[[Any], str]
     make: Callable[[Any], Any]
-
-    @property
-    def symbol(self) -> str:
-        """The dotted name of what is replaced."""
-        name = getattr(self.owner, "__name__", str(self.owner))
-        module = getattr(self.owner, "__module__", "")
-        return f"{module}.{name}.{self.attribute}" if module else f"{name}.{self.attribute}"
+    optional: bool = False
 
 
 class _Avx512(cpu_vec_isa.VecAVX512):
@@ -74,16 +77,114 @@ def _vector_classes_as_expected(original: Any) -> str:
     return ""
 
 
+def _without_guards(original: Callable[..., Any]) -> Callable[..., Any]:
+    def convolution(fake_mode: Any, *args: Any, **kwargs: Any) -> Any:
+        if fake_mode.shape_env is None:
+            return original(fake_mode, *args, **kwargs)
+        with fake_mode.shape_env.suppress_guards():
+            return original(fake_mode, *args, **kwargs)
+
+    return convolution
+
+
+def _convolution_as_expected(original: Any) -> str:
+    first = next(iter(inspect.signature(original).parameters), "")
+    if first != "fake_mode":
+        return f"its first parameter is {first!r}"
+    if not hasattr(ShapeEnv, "suppress_guards"):
+        return "ShapeEnv has no suppress_guards"
+    return ""
+
+
+class _OrderingEnv:
+    """A ShapeEnv that answers `a < b` without a guard where the ranges decide it but for a tie."""
+
+    def __init__(self, shape_env: Any) -> None:
+        self._shape_env = shape_env
+
+    def evaluate_expr(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(expr, sympy.StrictLessThan | sympy.StrictGreaterThan):
+            less, more = (expr.lts, expr.gts)
+            difference = bound_sympy(more - less, self._shape_env.var_to_range)
+            if difference.lower >= 0:
+                return True
+            if difference.upper <= 0:
+                return False
+        return self._shape_env.evaluate_expr(expr, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shape_env, name)
+
+
+def _order_up_to_ties(original: Callable[..., Any]) -> Callable[..., Any]:
+    def argsort_sym(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(_OrderingEnv(shape_env), *args, **kwargs)
+
+    return argsort_sym
+
+
+def _argsort_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    return "" if names[:2] == ["shape_env", "seq"] else f"its parameters are {names}"
+
+
+def _stride_size_obliviously(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compute_stride(*args: Any, **kwargs: Any) -> Any:
+        if symbolic_config.backed_size_oblivious:
+            kwargs["size_oblivious"] = True
+        return original(*args, **kwargs)
+
+    return compute_stride
+
+
+def _compute_stride_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    return "" if names[3:] == ["size_oblivious"] else f"its parameters are {names}"
+
+
 PATCHES: tuple[Patch, ...] = (
     Patch(
         versions=((2, 11), (2, 16)),
-        owner=cpu_vec_isa,
-        attribute="valid_vec_isa_list",
+        symbol="torch._inductor.cpu_vec_isa.valid_vec_isa_list",
+        table=vars(cpu_vec_isa),
+        key="valid_vec_isa_list",
         reason="Inductor offers only what the exporting machine has, found by compiling probes "
         "that fail without libtorch and then silently select scalar code; a file holds code for "
         "fixed levels instead",
         self_test=_vector_classes_as_expected,
         make=_both_levels,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._subclasses.fake_impls.conv",
+        table=fake_impls.op_implementations_dict,
+        key=torch.ops.aten.convolution.default,
+        reason="it asks which of ATen's kernels eager mode would take, which narrows a dynamic batch "
+        "to the example's side of 16 (2 to 15), silently; the sizes and strides do not depend on it",
+        self_test=_convolution_as_expected,
+        make=_without_guards,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.ir.argsort_sym",
+        table=vars(inductor_ir),
+        key="argsort_sym",
+        reason="sorting strides asks whether 16 * n > 16, which excludes n = 1 although a tie has no "
+        "wrong order there",
+        self_test=_argsort_as_expected,
+        make=_order_up_to_ties,
+        optional=True,
+    ),
+    Patch(
+        versions=((2, 13), (2, 16)),
+        symbol="torch._subclasses.fake_impls._compute_stride",
+        table=vars(fake_impls),
+        key="_compute_stride",
+        reason="views in a size-oblivious trace ask whether a size is 1, which excludes it although "
+        "the strides found without asking hold for it too",
+        self_test=_compute_stride_as_expected,
+        make=_stride_size_obliviously,
+        optional=True,
     ),
 )
 
@@ -112,16 +213,20 @@ def active_patches() -> list[Patch]:
         ExportError: a patch's self-test failed, so this torch differs from what was expected.
     """
     version = torch_version()
-    patches = [patch for patch in PATCHES if patch.versions[0] <= version < patch.versions[1]]
-    for patch in patches:
-        original = getattr(patch.owner, patch.attribute, None)
+    patches = []
+    for patch in PATCHES:
+        if not patch.versions[0] <= version < patch.versions[1]:
+            continue
+        original = patch.table.get(patch.key)
         difference = "it does not exist" if original is None else patch.self_test(original)
-        if difference:
+        if difference and not patch.optional:
             raise ExportError(
                 f"torch {torch.__version__}: {patch.symbol} is not as export expects: "
                 f"{difference}. It is replaced because {patch.reason}. Use another torch version "
                 f"in the supported range."
             )
+        if not difference:
+            patches.append(patch)
     return patches
 
 
@@ -131,7 +236,7 @@ def patched() -> Iterator[None]:
     check_torch_version()
     with ExitStack() as stack:
         for patch in active_patches():
-            original = getattr(patch.owner, patch.attribute)
-            stack.callback(setattr, patch.owner, patch.attribute, original)
-            setattr(patch.owner, patch.attribute, patch.make(original))
+            original = patch.table[patch.key]
+            stack.callback(patch.table.__setitem__, patch.key, original)
+            patch.table[patch.key] = patch.make(original)
         yield

@@ -11,11 +11,14 @@ import torch
 from torch.export import ExportedProgram
 
 from cudaexec.export.dtypes import check_graph_dtypes, dtype_name
+from cudaexec.export.dynamic_dims import DeclaredDim, check_examples, check_traced, declared_dims
 from cudaexec.export.errors import ExportError
+from cudaexec.export.inductor_patches import patched
 from cudaexec.export.outputs import plan_outputs
 from cudaexec.export.pytree import NULL_LEAF, leaf_names, tree_of
+from cudaexec.export.small_sizes import oblivious_sizes, trace_small, wanted
 from cudaexec.export.symbols import SymbolTable, build_symbols, harvest_guards
-from cudaexec.export.trace import MethodRequest, quiet_torch, trace
+from cudaexec.export.trace import MethodRequest, decompose, export_program, quiet_torch
 
 
 @dataclass
@@ -28,6 +31,7 @@ class LoweredMethod:
         example_inputs: one fake tensor per placeholder.
         inputs, outputs, in_spec, out_spec: as in the manifest.
         graph_outputs: the traced value of each graph output.
+        oblivious: traced without the assumption that dynamic sizes are 2 or more.
         tensors: every parameter, buffer and tensor constant by FQN.
         parameters: FQNs that are parameters.
     """
@@ -46,21 +50,60 @@ class LoweredMethod:
     parameters: set[str]
     shape_env: Any
     rewrites: list[str] = field(default_factory=list)
+    oblivious: bool = False
 
 
-def lower(request: MethodRequest, *, strict: bool = False) -> LoweredMethod:
+def lower(
+    request: MethodRequest, *, strict: bool = False, small_sizes: bool = True
+) -> LoweredMethod:
     """Trace a method and flatten it.
+
+    Args:
+        small_sizes: try to make dynamic sizes of 1 work; without it they start at 2.
 
     Raises:
         ExportError: the model cannot be traced, lost a dynamic size, or uses something that a
             program cannot hold; the message names the method and the place.
     """
-    program, rewrites = trace(request, strict=strict)
+    with patched():
+        return _lower(request, strict, small_sizes)
+
+
+def _lower(request: MethodRequest, strict: bool, small_sizes: bool) -> LoweredMethod:
+    dims = _declared(request)
+    check_examples(request.name, dims)
+    program = None
+    if small_sizes and wanted(request, dims):
+        program = trace_small(request, strict=strict)
+    oblivious = program is not None
+    if program is None:
+        program = export_program(request, strict=strict)
+    with oblivious_sizes(oblivious):
+        lowered = _flatten(request, program, dims)
+    lowered.oblivious = oblivious
+    return lowered
+
+
+def _declared(request: MethodRequest) -> list[DeclaredDim]:
+    if isinstance(request.model, ExportedProgram):
+        return []
+    return declared_dims(
+        request.model.forward, request.args, request.kwargs, request.dynamic_shapes
+    )
+
+
+def _flatten(
+    request: MethodRequest, program: ExportedProgram, dims: Sequence[DeclaredDim]
+) -> LoweredMethod:
+    program, rewrites = decompose(request.name, program)
     check_graph_dtypes(request.name, program)
     leaves = _input_leaves(request, program)
     shape_env = _shape_env(program)
     tensor_leaves = [(leaf.index, leaf.name, leaf.value) for leaf in leaves if leaf.is_tensor]
     symbols = build_symbols(request.name, tensor_leaves, shape_env, program.range_constraints)
+    check_traced(
+        request.name, dims, {name: value for _, name, value in tensor_leaves}, symbols.bounds
+    )
     harvest_guards(symbols, shape_env)
     graph_module = _unlift(program)
     graph_inputs = _strip_constants(request.name, graph_module, leaves)

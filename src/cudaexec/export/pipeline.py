@@ -31,6 +31,7 @@ from cudaexec.export.elf import ElfFacts, inspect, provided_functions
 from cudaexec.export.errors import ExportError
 from cudaexec.export.lower import LoweredMethod, lower
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
+from cudaexec.export.narrowing import NeedsSizesAboveOneError
 from cudaexec.export.progress import Stages
 from cudaexec.export.report import ExportReport, MethodReport, VariantReport
 from cudaexec.export.toolchain import CPU_FLAGS, Toolchain, find_compiler
@@ -109,12 +110,12 @@ class _Export:
 
     def run(self) -> ExportReport:
         with self._stages.stage("trace"), _collector_paused():
-            methods = [
-                CompiledMethod(lower(request, strict=self._options.strict))
-                for request in self._requests
-            ]
+            methods = [CompiledMethod(self._lower(request)) for request in self._requests]
         with self._stages.stage("generate"), _collector_paused():
-            sources = [self._generate(method) for method in methods]
+            sources = [
+                self._generate(method, request)
+                for method, request in zip(methods, self._requests, strict=True)
+            ]
             self._refuse_missing(methods, sources)
         with self._stages.stage("compile"):
             self._compile(methods, sources)
@@ -127,15 +128,22 @@ class _Export:
             files = self._write(methods, table)
         return self._report(methods, table, files)
 
-    def _generate(self, method: CompiledMethod) -> list[GeneratedCode]:
-        lowered = method.lowered
-        folder = self._directory / "inductor" / hashlib.sha256(lowered.name.encode()).hexdigest()
-        codes, mutations = generate(lowered, self._options.cpu_levels, folder)
+    def _lower(self, request: MethodRequest, *, small_sizes: bool = True) -> LoweredMethod:
+        return lower(request, strict=self._options.strict, small_sizes=small_sizes)
+
+    def _generate(self, method: CompiledMethod, request: MethodRequest) -> list[GeneratedCode]:
+        levels = self._options.cpu_levels
+        folder = self._directory / "inductor" / hashlib.sha256(request.name.encode()).hexdigest()
+        try:
+            codes, mutations = generate(method.lowered, levels, folder / "first")
+        except NeedsSizesAboveOneError:
+            method.lowered = self._lower(request, small_sizes=False)
+            codes, mutations = generate(method.lowered, levels, folder / "second")
         method.mutated = mutations.constants
-        for spec in lowered.inputs:
+        for spec in method.lowered.inputs:
             if spec["kind"] == "tensor":
                 spec["mutated"] = spec["graph_input"] in mutations.inputs
-        self._keep_sources(lowered.name, codes)
+        self._keep_sources(request.name, codes)
         return codes
 
     def _keep_sources(self, method: str, codes: list[GeneratedCode]) -> None:

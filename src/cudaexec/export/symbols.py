@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from cudaexec.export.errors import ExportError
 from cudaexec.export.expressions import (
@@ -63,23 +66,34 @@ class SymbolTable:
         """Return all of them."""
         return [self.dimension(expr) for expr in exprs]
 
-    def upper_bound(self, expr: Any) -> int | None:
-        """Return the largest value of a size within the ranges, None if there is no bound."""
+    def bounds(self, expr: Any) -> tuple[int, int | None]:
+        """Return the lowest and highest value of a size within the ranges, None for no bound."""
         expr = sympy.sympify(_expr_of(expr))
         if not expr.free_symbols:
-            return int(expr)
+            return int(expr), int(expr)
         if any(symbol not in self.ranges for symbol in expr.free_symbols):
-            return None
-        from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+            return 0, None
+        bound = bound_sympy(expr, self._value_ranges(expr))
+        return max(_finite(bound.lower) or 0, 0), _finite(bound.upper)
 
-        ranges = {
-            symbol: ValueRanges(low, sympy.oo if high is None else high)
+    def holds_everywhere(self, expr: Any) -> bool:
+        """Whether a condition follows from the ranges alone."""
+        if expr is sympy.true:
+            return True
+        if any(symbol not in self.ranges for symbol in expr.free_symbols):
+            return False
+        try:
+            bound = bound_sympy(expr, self._value_ranges(expr))
+        except (TypeError, NotImplementedError, AssertionError, KeyError):
+            return False  # torch's interval analysis has no rule for a function in it
+        return bool(bound.lower is sympy.true)
+
+    def _value_ranges(self, expr: Any) -> dict[Any, ValueRanges[Any]]:
+        return {
+            symbol: ValueRanges(low, int_oo if high is None else high)
             for symbol, (low, high) in self.ranges.items()
             if symbol in expr.free_symbols
         }
-        if any(self.ranges[symbol][1] is None for symbol in expr.free_symbols):
-            return None
-        return _finite(bound_sympy(expr, ranges).upper)
 
     def add_guard(self, expr: Any) -> None:
         """Add a condition on the symbols, unless it is there already.
@@ -99,13 +113,14 @@ class SymbolTable:
         self.guards.append({"text": self.text_of(expr), "expr": items})
 
     def text_of(self, expr: Any) -> str:
-        """Return the expression with the manifest's names for the symbols."""
+        """Return the expression in Python's syntax, with the manifest's names for the symbols."""
         names = {
-            symbol: sympy.Symbol(str(form[0]))
+            symbol: sympy.Symbol(str(form[0]), integer=True)
             for symbol, form in self.forms.items()
             if len(form) == 1
         }
-        return str(expr.xreplace(names)) if hasattr(expr, "xreplace") else str(expr)
+        renamed = expr.xreplace(names) if hasattr(expr, "xreplace") else expr
+        return str(PythonPrinter().doprint(renamed))
 
 
 def _expr_of(value: Any) -> Any:
@@ -161,7 +176,11 @@ def _collect_ranges(
             lows = [int(r.lower) for r in (declared, traced) if r is not None and r.lower.is_Integer]
             highs = [_finite(r.upper) for r in (declared, traced) if r is not None]
             finite = [high for high in highs if high is not None]
-            table.ranges[symbol] = (max([0, *lows]), min(finite) if finite else None)
+            # A dynamic size of 0 is refused: reductions over nothing are errors in eager mode.
+            low = max([1, *lows])
+            table.ranges[symbol] = (low, min(finite) if finite else None)
+            if traced is not None and traced.lower < low:
+                shape_env.var_to_range[symbol] = ValueRanges(low, traced.upper)
 
 
 def _define_plain(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> None:
@@ -212,27 +231,6 @@ def harvest_guards(table: SymbolTable, shape_env: Any) -> None:
         return
     for guard in list(shape_env.guards):
         expr = guard.expr.xreplace(dict(shape_env.replacements))
-        if expr is sympy.true or holds_everywhere(table, expr):
+        if expr is sympy.true or table.holds_everywhere(expr):
             continue
         table.add_guard(expr)
-
-
-def holds_everywhere(table: SymbolTable, expr: Any) -> bool:
-    """Whether a condition follows from the ranges alone."""
-    if expr is sympy.true:
-        return True
-    if any(symbol not in table.ranges for symbol in expr.free_symbols):
-        return False
-    from torch.utils._sympy.numbers import int_oo
-    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
-
-    ranges = {
-        symbol: ValueRanges(low, int_oo if high is None else high)
-        for symbol, (low, high) in table.ranges.items()
-        if symbol in expr.free_symbols
-    }
-    try:
-        bound = bound_sympy(expr, ranges)
-    except Exception:  # torch's interval analysis has no rule for the function
-        return False
-    return bool(bound.lower is sympy.true or bound.lower == sympy.true)

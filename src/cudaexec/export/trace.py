@@ -52,23 +52,14 @@ def quiet_torch() -> Iterator[None]:
             warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
 
 
-def trace(request: MethodRequest, *, strict: bool) -> tuple[ExportedProgram, list[str]]:
-    """Trace a method.
-
-    Returns:
-        The exported program and what was rewritten in it, one line each.
+def export_program(request: MethodRequest, *, strict: bool) -> ExportedProgram:
+    """Run torch.export on a module; an ExportedProgram comes back as it is.
 
     Raises:
         ExportError: torch.export could not; the message begins with its own.
     """
     if isinstance(request.model, ExportedProgram):
-        program = request.model
-    else:
-        program = _export(request, strict=strict)
-    return _decompose(request.name, program)
-
-
-def _export(request: MethodRequest, *, strict: bool) -> ExportedProgram:
+        return request.model
     try:
         with quiet_torch(), torch.no_grad():
             return torch.export.export(
@@ -87,8 +78,12 @@ def _export(request: MethodRequest, *, strict: bool) -> ExportedProgram:
         ) from error
 
 
-def _decompose(method: str, program: ExportedProgram) -> tuple[ExportedProgram, list[str]]:
-    """Unroll LSTMs: Inductor would call oneDNN's RNN layer through libtorch."""
+def decompose(method: str, program: ExportedProgram) -> tuple[ExportedProgram, list[str]]:
+    """Unroll LSTMs, for which Inductor would call oneDNN's RNN layer through libtorch.
+
+    Returns:
+        The program and what was rewritten in it, one line each.
+    """
     table = {
         operator: _without_onednn(torch._decomp.decomposition_table[operator])
         for operator in (torch.ops.aten.lstm.input, torch.ops.aten.lstm.data)

@@ -83,7 +83,7 @@ def _tensor_value(value: Any, symbols: SymbolTable) -> TensorValue:
         if isinstance(size, int):
             sizes.append(min(size, _INT32_MAX))
             continue
-        bound = symbols.upper_bound(size)
+        bound = symbols.bounds(size)[1]
         if bound is None or bound > _INT32_MAX:
             dynamism = "unbound"
             sizes.append(_example_size(size))
