@@ -21,6 +21,7 @@ from cudaexec.export.inductor_patches import patched
 from cudaexec.export.lower import LoweredMethod
 from cudaexec.export.narrowing import GuardWatch
 from cudaexec.export.small_sizes import oblivious_sizes
+from cudaexec.export.teams import MIN_CHUNK, PLANNED_THREADS, limit_teams
 from cudaexec.export.trace import quiet_torch
 
 # Width of Inductor's vectors for each level, and what its metadata must then say.
@@ -28,15 +29,6 @@ LEVELS: dict[str, tuple[int, str]] = {
     "x86-64-v3": (256, "AVX2"),
     "x86-64-v4": (512, "AVX512"),
 }
-
-# Threads: kernels are generated for a team of at most this many (`num_threads(N)`), which is also
-# the size of the arrays of partial results in parallel reductions. Generated code initialises all
-# N partials before the region and combines all N after it, each thread writes only its own, and
-# loops are split by the team's real size, so any smaller team is right; the runtime's GOMP layer
-# never starts a larger one.
-TEAM_SIZE = 32
-# A loop nest below TEAM_SIZE * MIN_CHUNK elements stays serial: waking threads costs more.
-MIN_CHUNK = 128
 
 _INTERFACE_END = '} // extern "C"'
 _KERNELS_BEGIN = "#include <torch/csrc/inductor/cpp_prefix.h>"
@@ -97,8 +89,8 @@ def inductor_options(level: str, output_dir: Path) -> dict[str, Any]:
         "max_autotune_gemm": False,
         "cpp.vec_isa_ok": True,
         "cpp.simdlen": LEVELS[level][0],
-        "cpp.threads": TEAM_SIZE,
-        "cpp.dynamic_threads": False,
+        "cpp.threads": PLANNED_THREADS,
+        "cpp.dynamic_threads": True,
         "cpp.min_chunk_size": MIN_CHUNK,
         "cpp.enable_kernel_profile": False,
         "cpp.inject_relu_bug_TESTING_ONLY": None,
@@ -277,7 +269,8 @@ def split_source(method: str, source: str) -> tuple[str, str, str]:
     tail = source.rfind("// Compile cmd")
     tail = len(source) if tail < end else tail
     begin = tail if begin < 0 else begin
-    return source[:end] + "\n", source[end:begin] + "\n", source[begin:tail] + "\n"
+    kernels = limit_teams(source[begin:tail])
+    return source[:end] + "\n", source[end:begin] + "\n", kernels + "\n"
 
 
 _CONSTANT = re.compile(r"constants_info_\[(\d+)\]\.(\w+) = (.*);\s*$", re.MULTILINE)

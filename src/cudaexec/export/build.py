@@ -11,6 +11,7 @@ from pathlib import Path
 from cudaexec.export.aoti_compile import GeneratedCode
 from cudaexec.export.build_cache import BuildCache
 from cudaexec.export.toolchain import FlagSet, Toolchain
+from cudaexec.export.torch_headers import overlay
 
 # The wrapper is straight-line calls: more than -O1 costs minutes for large models and gains
 # nothing. The container half does nothing per call but forward it.
@@ -27,6 +28,7 @@ class ProgramBuilder:
         self._cache = cache
         self._directory = directory
         self._objects: dict[str, Future[Path]] = {}
+        self._overlay: tuple[Path | None] | None = None
         self.shared_half_cached = True
 
     def build(self, sources: list[list[GeneratedCode]]) -> list[list[bytes]]:
@@ -50,6 +52,10 @@ class ProgramBuilder:
         )
         # Container and wrapper hold no loops: one object, for the lowest level, serves all.
         base = flags.without_vectors()
+        if self._overlay is None:
+            self._overlay = (overlay(self._cache, code.include_dirs),)
+        if self._overlay[0] is not None:
+            base = base.with_first_include(str(self._overlay[0]))
         wrapper = '#include <torch/csrc/inductor/aoti_include/cpu.h>\n' + code.wrapper
         return [
             self._submit(pool, "wrapper", wrapper, base, WRAPPER_OPTIMISE, self._compile),
@@ -66,8 +72,8 @@ class ProgramBuilder:
         optimise: str,
         make: Callable[[str, str, FlagSet, str, str], Path],
     ) -> Future[Path]:
-        arguments = " ".join(flags.arguments(optimise))
-        key = "\n".join((kind, self._toolchain.compiler.version, arguments, text))
+        arguments = " ".join(flags.identity(optimise))
+        key = "\n".join((kind, arguments, text))
         digest = hashlib.sha256(key.encode()).hexdigest()[:24]
         if digest not in self._objects:
             self._objects[digest] = pool.submit(make, kind, text, flags, optimise, digest)
@@ -94,7 +100,8 @@ class ProgramBuilder:
             (
                 torch.__version__,
                 self._toolchain.compiler.version,
-                " ".join(flags.arguments(optimise)),
+                " ".join(flags.identity(optimise)),
+                str(len(flags.include_dirs)),  # with or without the changed header
                 text,
             )
         )

@@ -32,11 +32,11 @@ class BuildCache:
         self._directory = directory
         self._fallback = fallback
 
-    def get(self, name: str, key: str, build: Callable[[Path], None]) -> tuple[Path, bool]:
+    def get(self, name: str | Path, key: str, build: Callable[[Path], None]) -> tuple[Path, bool]:
         """Return the file `name` of the entry `key`, built if it is not there.
 
         Args:
-            name: file name; its suffix tells the kind.
+            name: file name, or a path below the entry; its suffix tells the kind.
             key: text that holds every input of the build; hashed.
             build: writes the file to the path it is given.
 

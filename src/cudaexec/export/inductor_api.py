@@ -16,9 +16,17 @@ try:
         warnings.simplefilter("ignore")
         from torch._inductor import config, cpu_vec_isa
         from torch._inductor import ir as inductor_ir
+        from torch._inductor.codegen import cpp as cpp_codegen
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
 finally:
     if _collecting:
         gc.enable()
 
-__all__ = ["compile_fx_aot", "compile_fx_inner", "config", "cpu_vec_isa", "inductor_ir"]
+__all__ = [
+    "compile_fx_aot",
+    "compile_fx_inner",
+    "config",
+    "cpp_codegen",
+    "cpu_vec_isa",
+    "inductor_ir",
+]

@@ -20,8 +20,9 @@ from torch.fx.experimental import _config as symbolic_config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.value_ranges import bound_sympy
 
+from cudaexec.export import teams
 from cudaexec.export.errors import ExportError
-from cudaexec.export.inductor_api import cpu_vec_isa, inductor_ir
+from cudaexec.export.inductor_api import cpp_codegen, cpu_vec_isa, inductor_ir
 
 SUPPORTED_TORCH = ((2, 11), (2, 16))
 
@@ -33,7 +34,7 @@ class Patch:
     Attributes:
         versions: first torch version that has it and the first that has not, as (major, minor).
         symbol: what is replaced, for messages.
-        table: the namespace (or dictionary) that holds it. key: its name (or key) there.
+        owner: the module, class or dictionary that holds it. key: its name (or key) there.
         reason: why the patch exists.
         self_test: returns nothing if the symbol is as expected, else what is different.
         make: returns the replacement, given the original.
@@ -43,12 +44,25 @@ class Patch:
 
     versions: tuple[tuple[int, int], tuple[int, int]]
     symbol: str
-    table: dict[Any, Any]
+    owner: Any
     key: Any
     reason: str
     self_test: Callable[[Any], str]
     make: Callable[[Any], Any]
     optional: bool = False
+
+    def get(self) -> Any:
+        """Return what is there now, None if nothing is."""
+        if isinstance(self.owner, dict):
+            return self.owner.get(self.key)
+        return getattr(self.owner, self.key, None)
+
+    def put(self, value: Any) -> None:
+        """Replace it."""
+        if isinstance(self.owner, dict):
+            self.owner[self.key] = value
+        else:
+            setattr(self.owner, self.key, value)
 
 
 class _Avx512(cpu_vec_isa.VecAVX512):
@@ -142,11 +156,29 @@ def _compute_stride_as_expected(original: Any) -> str:
     return "" if names[3:] == ["size_oblivious"] else f"its parameters are {names}"
 
 
+_NOTES = teams.WorkNotes()
+
+
+def _decide_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    if names != ["self", "max_parallel_depth", "threads"]:
+        return f"its parameters are {names}"
+    fields = list(inspect.signature(cpp_codegen.ParallelDepth).parameters)
+    return "" if fields == ["parallel_depth", "start_depth"] else f"ParallelDepth has {fields}"
+
+
+def _sharing_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    if names != ["self", "threads"]:
+        return f"its parameters are {names}"
+    return "" if "code" in inspect.getsource(cpp_codegen.WorkSharing.__init__) else "no code buffer"
+
+
 PATCHES: tuple[Patch, ...] = (
     Patch(
         versions=((2, 11), (2, 16)),
         symbol="torch._inductor.cpu_vec_isa.valid_vec_isa_list",
-        table=vars(cpu_vec_isa),
+        owner=cpu_vec_isa,
         key="valid_vec_isa_list",
         reason="Inductor offers only what the exporting machine has, found by compiling probes "
         "that fail without libtorch and then silently select scalar code; a file holds code for "
@@ -157,7 +189,7 @@ PATCHES: tuple[Patch, ...] = (
     Patch(
         versions=((2, 11), (2, 16)),
         symbol="torch._subclasses.fake_impls.conv",
-        table=fake_impls.op_implementations_dict,
+        owner=fake_impls.op_implementations_dict,
         key=torch.ops.aten.convolution.default,
         reason="it asks which of ATen's kernels eager mode would take, which narrows a dynamic batch "
         "to the example's side of 16 (2 to 15), silently; the sizes and strides do not depend on it",
@@ -167,7 +199,7 @@ PATCHES: tuple[Patch, ...] = (
     Patch(
         versions=((2, 11), (2, 16)),
         symbol="torch._inductor.ir.argsort_sym",
-        table=vars(inductor_ir),
+        owner=inductor_ir,
         key="argsort_sym",
         reason="sorting strides asks whether 16 * n > 16, which excludes n = 1 although a tie has no "
         "wrong order there",
@@ -178,12 +210,34 @@ PATCHES: tuple[Patch, ...] = (
     Patch(
         versions=((2, 13), (2, 16)),
         symbol="torch._subclasses.fake_impls._compute_stride",
-        table=vars(fake_impls),
+        owner=fake_impls,
         key="_compute_stride",
         reason="views in a size-oblivious trace ask whether a size is 1, which excludes it although "
         "the strides found without asking hold for it too",
         self_test=_compute_stride_as_expected,
         make=_stride_size_obliviously,
+        optional=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.codegen.cpp.CppKernel.decide_parallel_depth",
+        owner=cpp_codegen.CppKernel,
+        key="decide_parallel_depth",
+        reason="with a dynamic number of threads it makes a parallel region of a loop of any length",
+        self_test=_decide_as_expected,
+        make=lambda original: teams.deciding(
+            original, cpp_codegen.ParallelDepth, cpp_codegen.cexpr_index, _NOTES
+        ),
+        optional=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.codegen.cpp.WorkSharing.parallel",
+        owner=cpp_codegen.WorkSharing,
+        key="parallel",
+        reason="a region does not say how much work it has, so every one would start all threads",
+        self_test=_sharing_as_expected,
+        make=lambda original: teams.marking(original, _NOTES),
         optional=True,
     ),
 )
@@ -217,7 +271,7 @@ def active_patches() -> list[Patch]:
     for patch in PATCHES:
         if not patch.versions[0] <= version < patch.versions[1]:
             continue
-        original = patch.table.get(patch.key)
+        original = patch.get()
         difference = "it does not exist" if original is None else patch.self_test(original)
         if difference and not patch.optional:
             raise ExportError(
@@ -236,7 +290,7 @@ def patched() -> Iterator[None]:
     check_torch_version()
     with ExitStack() as stack:
         for patch in active_patches():
-            original = patch.table[patch.key]
-            stack.callback(patch.table.__setitem__, patch.key, original)
-            patch.table[patch.key] = patch.make(original)
+            original = patch.get()
+            stack.callback(patch.put, original)
+            patch.put(patch.make(original))
         yield

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -130,8 +130,12 @@ class FlagSet:
         names = tuple(name for name in self.definitions if not name.startswith("CPU_CAPABILITY"))
         return FlagSet("x86-64-v3", names, self.cflags, self.include_dirs)
 
-    def arguments(self, optimise: str) -> list[str]:
-        """Return the compile flags, without source and output."""
+    def with_first_include(self, directory: str) -> FlagSet:
+        """Return the flags with another directory in front of torch's."""
+        return replace(self, include_dirs=(directory, *self.include_dirs))
+
+    def identity(self, optimise: str) -> list[str]:
+        """Return the flags that the object code depends on; the headers are torch's version."""
         return [
             *(f"-D{name}" for name in self.definitions),
             *(f"-{flag}" for flag in self.cflags),
@@ -144,6 +148,12 @@ class FlagSet:
             "-fno-gnu-unique",
             "-g0",
             "-w",
+        ]
+
+    def arguments(self, optimise: str) -> list[str]:
+        """Return the compile flags, without source and output."""
+        return [
+            *self.identity(optimise),
             *(f"-isystem{path}" for path in self.include_dirs),
             *(f"-ffile-prefix-map={path}=torch" for path in self.include_dirs),
         ]
