@@ -96,9 +96,14 @@ class MethodSpecParser {
     }
   }
 
-  std::vector<Expression> dimensions(const JsonCursor& json) const {
+  /// `open` allows null: a size that only the run can tell, an expression without a value.
+  std::vector<Expression> dimensions(const JsonCursor& json, bool open) const {
     std::vector<Expression> result;
     json.each([&](const JsonCursor& item) {
+      if (open && item.is_null()) {
+        result.emplace_back();
+        return;
+      }
       result.push_back(parse_expression(item, spec_.symbols));
       const auto constant = result.back().constant();
       if (constant && *constant < 0) item.fail(str("negative: ", *constant));
@@ -107,11 +112,12 @@ class MethodSpecParser {
     return result;
   }
 
-  TensorShape tensor(const JsonCursor& json) const {
+  TensorShape tensor(const JsonCursor& json, bool open) const {
     TensorShape shape;
     shape.dtype = json.at("dtype", parse_dtype);
-    shape.sizes = json.at("shape", [&](const JsonCursor& sizes) { return dimensions(sizes); });
-    shape.strides = json.at("strides", [&](const JsonCursor& s) { return dimensions(s); });
+    shape.sizes =
+        json.at("shape", [&](const JsonCursor& sizes) { return dimensions(sizes, open); });
+    shape.strides = json.at("strides", [&](const JsonCursor& s) { return dimensions(s, open); });
     shape.device_type = json.at("device", parse_device);
     if (shape.sizes.size() != shape.strides.size())
       json.fail(str(shape.sizes.size(), " sizes and ", shape.strides.size(), " strides"));
@@ -146,7 +152,7 @@ class MethodSpecParser {
       spec.kind = InputSpec::Kind::kConstant;
       spec.value = json.at("value", parse_scalar);
     } else if (kind == "tensor") {
-      spec.tensor = tensor(json);
+      spec.tensor = tensor(json, false);
       json.if_there("mutated", [&](const JsonCursor& m) { spec.mutated = m.boolean(); });
       spec.graph_input = json.at("graph_input", [&](const JsonCursor& index) {
         return graph_index(index, spec_.num_graph_inputs);
@@ -184,7 +190,7 @@ class MethodSpecParser {
           "value", [&](const JsonCursor& value) { return parse_expression(value, spec_.symbols); });
       return spec;
     }
-    if (spec.kind == OutputSpec::Kind::kTensor) spec.tensor = tensor(json);
+    if (spec.kind == OutputSpec::Kind::kTensor) spec.tensor = tensor(json, true);
     spec.graph_output = json.at("graph_output", [&](const JsonCursor& index) {
       return graph_index(index, spec_.num_graph_outputs);
     });
