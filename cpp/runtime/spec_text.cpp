@@ -88,7 +88,6 @@ std::string float_text(double value) {
 }  // namespace
 
 std::string expression_text(const Expression& expression, const MethodSpec& method) {
-  if (expression.items().empty()) return "?";  // a size that depends on the data
   std::vector<Term> stack;
   for (const ExpressionItem& item : expression.items()) {
     if (item.op == Op::kConstant || item.op == Op::kSymbol) {
