@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from cudaexec.export.callouts import operator_places
 from cudaexec.export.errors import ExportError, first_line
 from cudaexec.export.inductor_api import compile_fx_aot, compile_fx_inner
 from cudaexec.export.inductor_api import config as inductor_config
@@ -55,6 +57,7 @@ class GeneratedCode:
         definitions, include_dirs, cflags, isa_flags: from Inductor's flags.
         constants: in container order. values: each constant's tensor by container name.
         proxied: operators that only libtorch's proxy executor could run.
+        places: operator name without namespace and overload to the model's source lines.
     """
 
     level: str
@@ -68,6 +71,7 @@ class GeneratedCode:
     constants: list[ConstantInfo]
     values: dict[str, torch.Tensor]
     proxied: list[str] = field(default_factory=list)
+    places: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def inductor_options(level: str, output_dir: Path) -> dict[str, Any]:
@@ -115,6 +119,18 @@ def private_inductor_dir(directory: Path) -> Iterator[None]:
             os.environ[name] = before
 
 
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Keep Inductor's log lines about operators without C shims off stderr: those are refused."""
+    logger = logging.getLogger("torch._inductor.ir")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def generate(
     method: LoweredMethod, levels: Sequence[str], directory: Path
 ) -> tuple[list[GeneratedCode], Mutations]:
@@ -133,13 +149,13 @@ def generate(
     run = _GeneratorRun(method.name, levels, directory)
     watch = GuardWatch(method.shape_env)
     options = inductor_options(levels[0], run.output_dir(levels[0]))
-    options["extern_node_serializer"] = run.note_proxied
     try:
         with (
             quiet_torch(),
             torch.no_grad(),
             oblivious_sizes(method.oblivious),
             private_inductor_dir(directory),
+            _quiet_log(),
             patched(),
         ):
             compile_fx_aot(
@@ -158,7 +174,7 @@ def generate(
     watch.check(method.symbols, oblivious=method.oblivious)
     codes = [_collect(method.name, level, run.produced[level]) for level in levels]
     for code in codes:
-        code.proxied = list(run.proxied)
+        code.places = run.places
     return codes, run.mutations
 
 
@@ -178,23 +194,17 @@ class _GeneratorRun:
         self._levels = levels
         self._directory = directory
         self.produced: dict[str, Any] = {}
-        self.proxied: list[str] = []
         self.mutations = Mutations()
+        self.places: dict[str, tuple[str, ...]] = {}
 
     def output_dir(self, level: str) -> Path:
         folder = self._directory / level
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def note_proxied(self, nodes: list[Any]) -> str:
-        """Serialise nothing: programs that need libtorch's proxy executor are refused by name."""
-        for node in nodes:
-            target = str(getattr(getattr(node, "node", node), "target", node))
-            self.proxied.append(target.removeprefix("torch.ops."))
-        return "{}"
-
     def generate_levels(self, graph: Any, example_inputs: Any, **arguments: Any) -> Any:
         self._note_mutations(graph)
+        self.places = operator_places(graph)
         result = None
         for level in self._levels:
             copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
@@ -243,7 +253,21 @@ def _collect(method: str, level: str, produced: Any) -> GeneratedCode:
         isa_flags=[flag for text in flags["passthrough_args"] for flag in text.split()],
         constants=read_constants(wrapper),
         values={name: entry[0] for name, entry in values.items()},
+        proxied=_proxied(files),
     )
+
+
+def _proxied(files: list[Path]) -> list[str]:
+    """Read which operators the code would ask libtorch's proxy executor for."""
+    names = []
+    for path in files:
+        if path.suffix != ".json" or path.stem.endswith(("_flags", "_metadata")):
+            continue
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for item in content.get("nodes", ()) if isinstance(content, dict) else ():
+            target = str(item.get("node", {}).get("target", "an operator"))
+            names.append(target.removeprefix("torch.ops.").replace("::", "."))
+    return list(dict.fromkeys(names))
 
 
 def _only(method: str, files: list[Path], suffix: str) -> Path:

@@ -65,15 +65,25 @@ def operator_of(symbol: str, wrapper: str) -> str:
     return f"aten.{name}"
 
 
-def source_places(graph_module: Any, operator: str) -> tuple[str, ...]:
-    """Return the model's source lines of the nodes that call an operator."""
-    name = operator.removeprefix("aten.").split(".")[0]
-    places = []
+def operator_places(graph_module: Any) -> dict[str, tuple[str, ...]]:
+    """Return the model's source lines by operator name, without namespace and overload."""
+    places: dict[str, dict[str, None]] = {}
     for node in graph_module.graph.nodes:
-        target = str(node.target)
-        if node.op == "call_function" and target.removeprefix("aten.").split(".")[0] == name:
-            places.append(source_line(node))
-    return tuple(dict.fromkeys(place for place in places if place))
+        if node.op == "call_function":
+            place = source_line(node)
+            if place:
+                places.setdefault(_base_name(str(node.target)), {})[place] = None
+    return {name: tuple(lines) for name, lines in places.items()}
+
+
+def places_of(operator: str, places: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the source lines of an operator that is spelled with its namespace."""
+    return places.get(_base_name(operator), ())
+
+
+def _base_name(operator: str) -> str:
+    parts = operator.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
 
 
 def refuse(missing: list[MissingOperator]) -> None:

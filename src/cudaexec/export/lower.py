@@ -34,6 +34,8 @@ class LoweredMethod:
         oblivious: traced without the assumption that dynamic sizes are 2 or more.
         tensors: every parameter, buffer and tensor constant by FQN.
         parameters: FQNs that are parameters.
+        owned: FQNs that are parameters or buffers of the module; the other tensors are constants
+            of the traced code, with names that mean nothing outside of it.
     """
 
     name: str
@@ -48,6 +50,7 @@ class LoweredMethod:
     graph_outputs: list[Any]
     tensors: dict[str, torch.Tensor]
     parameters: set[str]
+    owned: set[str]
     shape_env: Any
     rewrites: list[str] = field(default_factory=list)
     oblivious: bool = False
@@ -123,6 +126,7 @@ def _flatten(
         graph_outputs=plan.graph_outputs,
         tensors=_tensors(program),
         parameters=set(program.graph_signature.parameters),
+        owned={*program.graph_signature.parameters, *program.graph_signature.buffers},
         shape_env=shape_env,
         rewrites=rewrites,
     )

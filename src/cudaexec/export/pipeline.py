@@ -23,8 +23,8 @@ from cudaexec.export.callouts import (
     called_functions,
     callouts,
     operator_of,
+    places_of,
     refuse,
-    source_places,
 )
 from cudaexec.export.build import ProgramBuilder
 from cudaexec.export.elf import ElfFacts, inspect, provided_functions
@@ -165,7 +165,7 @@ class _Export:
             lowered = method.lowered
             for code in codes:
                 for operator in code.proxied:
-                    places = source_places(lowered.graph_module, operator)
+                    places = places_of(operator, code.places)
                     missing.append(
                         MissingOperator(lowered.name, operator, "libtorch's dispatcher", places)
                     )
@@ -173,7 +173,7 @@ class _Export:
                     if symbol in available or "proxy_executor" in symbol:
                         continue
                     operator = operator_of(symbol, code.wrapper)
-                    places = source_places(lowered.graph_module, operator)
+                    places = places_of(operator, code.places)
                     missing.append(MissingOperator(lowered.name, operator, symbol, places))
         refuse(missing)
 
@@ -212,7 +212,8 @@ class _Export:
                         f"method {lowered.name!r}: the generated code has a constant "
                         f"{info.name!r} ({info.fqn!r}) that the model does not have"
                     )
-                entry = table.add_constant(lowered.name, info, tensor)
+                owned = info.fqn in lowered.owned
+                entry = table.add_constant(lowered.name, info, tensor, owned=owned)
                 entry["mutated"] = info.fqn in method.mutated
                 entry["kv"] = False
                 method.constants.append(entry)

@@ -52,6 +52,27 @@ def quiet_torch() -> Iterator[None]:
             warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
 
 
+@contextmanager
+def refuse_seeding() -> Iterator[None]:
+    """Make a seed set inside forward() an error: tracing would drop it without a word."""
+
+    def refuse(seed: Any) -> Any:
+        raise ExportError(
+            f"the model calls torch.manual_seed({seed}) in forward(), which a program cannot do; "
+            f"seed the loaded module instead (Module.manual_seed)"
+        )
+
+    owners = (torch, torch.random)
+    originals = [owner.manual_seed for owner in owners]
+    try:
+        for owner in owners:
+            owner.manual_seed = refuse
+        yield
+    finally:
+        for owner, original in zip(owners, originals, strict=True):
+            owner.manual_seed = original
+
+
 def export_program(request: MethodRequest, *, strict: bool) -> ExportedProgram:
     """Run torch.export on a module; an ExportedProgram comes back as it is.
 
@@ -61,7 +82,7 @@ def export_program(request: MethodRequest, *, strict: bool) -> ExportedProgram:
     if isinstance(request.model, ExportedProgram):
         return request.model
     try:
-        with quiet_torch(), torch.no_grad():
+        with quiet_torch(), torch.no_grad(), refuse_seeding():
             return torch.export.export(
                 request.model,
                 request.args,

@@ -44,8 +44,14 @@ class WeightsTable:
     _by_storage: dict[Any, Entry] = field(default_factory=dict)
     _by_fqn: dict[str, tuple[str, torch.Tensor, Entry]] = field(default_factory=dict)
 
-    def add_constant(self, method: str, info: ConstantInfo, tensor: torch.Tensor) -> dict[str, Any]:
+    def add_constant(
+        self, method: str, info: ConstantInfo, tensor: torch.Tensor, *, owned: bool
+    ) -> dict[str, Any]:
         """Take in a container's constant.
+
+        Args:
+            owned: the FQN is the module's own; another constant's name is one that tracing made up,
+                which gets the method's name where it already stands for something else.
 
         Returns:
             The manifest entry, without `mutated` and `kv`.
@@ -61,10 +67,11 @@ class WeightsTable:
                 f"{list(info.shape)} and strides {list(info.strides)}, the model has "
                 f"{list(tensor.shape)} and {list(tensor.stride())}"
             )
-        entry = self._entry(method, info.fqn, tensor)
+        fqn = info.fqn if owned else self._free_name(method, info.fqn, tensor)
+        entry = self._entry(method, fqn, tensor)
         return {
             "name": info.name,
-            "fqn": info.fqn,
+            "fqn": fqn,
             "storage_key": entry.key,
             "dtype": dtype_name(tensor.dtype),
             "shape": list(tensor.shape),
@@ -72,6 +79,12 @@ class WeightsTable:
             "offset": tensor.storage_offset(),
             "device": tensor.device.type,
         }
+
+    def _free_name(self, method: str, fqn: str, tensor: torch.Tensor) -> str:
+        known = self._by_fqn.get(fqn)
+        if known is None or _equal(known[1], tensor):
+            return fqn
+        return f"{method}:{fqn}"
 
     def add_aliases(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Note further names of stored tensors (tied weights)."""
@@ -139,10 +152,14 @@ def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return _same_view(a, b) and storage_bytes(a) == storage_bytes(b)
+
+
 def _check_equal(
     fqn: str, method: str, tensor: torch.Tensor, other: str, other_tensor: torch.Tensor
 ) -> None:
-    if _same_view(tensor, other_tensor) and storage_bytes(tensor) == storage_bytes(other_tensor):
+    if _equal(tensor, other_tensor):
         return
     raise ExportError(
         f"constant {fqn!r} is not the same in methods {method!r} and {other!r}: "
