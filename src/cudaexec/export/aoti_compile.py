@@ -32,6 +32,12 @@ LEVELS: dict[str, tuple[int, str]] = {
     "x86-64-v4": (512, "AVX512"),
 }
 
+# The base class refers to weights linked into the library; ours has none, and never reads these.
+_NO_EMBEDDED_WEIGHTS = """
+uint8_t _binary_constants_bin_start[1] = {};
+uint8_t _binary_constants_bin_end[1] = {};
+"""
+
 _INTERFACE_END = '} // extern "C"'
 _KERNELS_BEGIN = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
@@ -294,7 +300,7 @@ def split_source(method: str, source: str) -> tuple[str, str, str]:
     tail = len(source) if tail < end else tail
     begin = tail if begin < 0 else begin
     kernels = limit_teams(source[begin:tail])
-    return source[:end] + "\n", source[end:begin] + "\n", kernels + "\n"
+    return source[:end] + _NO_EMBEDDED_WEIGHTS, source[end:begin] + "\n", kernels + "\n"
 
 
 _CONSTANT = re.compile(r"constants_info_\[(\d+)\]\.(\w+) = (.*);\s*$", re.MULTILINE)

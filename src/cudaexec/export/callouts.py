@@ -52,6 +52,8 @@ def callouts(symbols: Iterable[str]) -> list[str]:
 
 def operator_of(symbol: str, wrapper: str) -> str:
     """Return the ATen operator behind a call-out: what the generated comment says, else its name."""
+    if not symbol.startswith("aoti_torch_"):
+        return f"the function {symbol}"
     position = wrapper.find(f"{symbol}(")
     comment = None
     for match in _ORIGINAL.finditer(wrapper[:position] if position > 0 else ""):

@@ -15,13 +15,14 @@ class ElfFacts:
     """Facts of one library, as the loader will see them.
 
     Attributes:
-        needed: DT_NEEDED in order. undefined: names it wants. missing: of these, what neither we
+        needed: DT_NEEDED in order; unknown_needed: those that programs may not use. undefined: names it wants. missing: of these, what neither we
             nor the system have. unique: definitions that would prevent unloading.
         isa: the marked x86-64 level. min_glibc, min_glibcxx: like "2.34" and "3.4.30".
     """
 
     name: str
     needed: tuple[str, ...]
+    unknown_needed: tuple[str, ...]
     undefined: tuple[str, ...]
     missing: tuple[str, ...]
     unique: tuple[str, ...]
@@ -53,10 +54,11 @@ class ElfFacts:
 
 def inspect(image: bytes, name: str) -> ElfFacts:
     """Read an ELF image; nothing is loaded."""
-    facts = _core.inspect_elf(image)
+    facts = _core.inspect_elf(image, name)
     return ElfFacts(
         name,
         tuple(facts["needed"]),
+        tuple(facts["unknown_needed"]),
         tuple(facts["undefined"]),
         tuple(facts["missing"]),
         tuple(facts["unique"]),

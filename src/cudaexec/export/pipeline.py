@@ -196,6 +196,12 @@ class _Export:
                 for symbol in variant.facts.missing:
                     operator = operator_of(symbol, variant.generated.wrapper)
                     missing.append(MissingOperator(method.lowered.name, operator, symbol))
+                unknown = variant.facts.unknown_needed
+                if unknown:
+                    raise ExportError(
+                        f"compiled code needs {', '.join(unknown)}, which programs may not use; "
+                        f"compile with plain g++ (ExportOptions(compiler=...))"
+                    )
                 variant.facts.require_level(variant.generated.level)
         refuse(missing)
 

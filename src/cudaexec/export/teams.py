@@ -28,6 +28,8 @@ _MAX_THREADS = 1024
 _MARK = "// work: "
 _PARALLEL = "#pragma omp parallel"
 _HELPER = f"""\
+#include <algorithm>
+#include <cstdint>
 static inline int cudaexec_team(int64_t work) {{
     const int64_t threads = work / {GRAIN};
     return threads < 1 ? 1 : threads > {_MAX_THREADS} ? {_MAX_THREADS} : static_cast<int>(threads);
