@@ -80,7 +80,7 @@ std::string Signature::text() const {
 
 std::string Signature::suggestion(const std::string& name) const {
   std::string best;
-  size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
+  size_t best_distance = std::min(name.size(), (name.size() + 2) / 3 + 1);  // must be below
   for (const Parameter& parameter : parameters_) {
     if (!parameter.name) continue;
     const std::string candidate = py::str(parameter.name);

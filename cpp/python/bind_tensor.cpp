@@ -1,5 +1,7 @@
 #include "python/bind_tensor.h"
 
+#include <pybind11/stl.h>
+
 #include <optional>
 #include <string>
 

@@ -166,17 +166,18 @@ Tensor from_buffer(PyObject* object, Borrowed& borrowed) {
                          " bytes an item) is not supported; expected one of ? b B h i l q e f d in "
                          "this machine's byte order"));
   }
-  const auto rank = static_cast<size_t>(buffer.ndim);
-  Dims sizes(rank);
-  Dims strides(rank);
-  for (size_t i = 0; i < rank; ++i) {
-    sizes[i] = buffer.shape[i];
-    if (sizes[i] > 1 && buffer.strides[i] % buffer.itemsize != 0) {
-      throw ShapeError(str("a ", type_name(object), " whose stride ", buffer.strides[i],
-                           " (bytes) is no multiple of its item size ", buffer.itemsize,
-                           "; pass a packed copy"));
+  Dims sizes(static_cast<size_t>(buffer.ndim));
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = buffer.shape[i];
+  Dims strides = contiguous_strides(sizes);
+  if (buffer.strides != nullptr) {  // some objects leave them out although they were asked for
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] > 1 && buffer.strides[i] % buffer.itemsize != 0) {
+        throw ShapeError(str("a ", type_name(object), " whose stride ", buffer.strides[i],
+                             " (bytes) is no multiple of its item size ", buffer.itemsize,
+                             "; pass a packed copy"));
+      }
+      strides[i] = buffer.strides[i] / buffer.itemsize;
     }
-    strides[i] = buffer.strides[i] / buffer.itemsize;
   }
   return borrow_strided(buffer.buf, std::move(sizes), std::move(strides), *dtype, Device{},
                         nullptr);

@@ -62,6 +62,7 @@ Source find_source(PyTypeObject* type, TypeInfo& info) {
   }
   if (is_tensor_type(type)) return Source::kTensor;
   if (type == &PyCapsule_Type) return Source::kCapsule;
+  if (is_subclass_of_loaded(type, "numpy.ma", "MaskedArray")) return Source::kUnsupported;
   if (is_subclass_of_loaded(type, "numpy", "ndarray")) return Source::kNumpyArray;
   if (is_subclass_of_loaded(type, "numpy", "generic")) return Source::kNumpyScalar;
   info.api = exchange_api(type);

@@ -107,6 +107,7 @@ class Producer:
         tensor.byte_offset = self.fields.get("byte_offset", 0)
 
     def _legacy(self) -> Any:
+        self.exported += 1
         managed = DLManagedTensor()
         self._fill(managed.dl_tensor)
         managed.deleter = ctypes.cast(self._deleter, ctypes.c_void_p)
@@ -114,6 +115,7 @@ class Producer:
         return _new(ctypes.addressof(managed), b"dltensor", None)
 
     def _versioned(self) -> Any:
+        self.exported += 1
         managed = DLManagedTensorVersioned()
         managed.version = DLVersion(*self.version)
         managed.flags = self.flags
@@ -123,7 +125,6 @@ class Producer:
         return _new(ctypes.addressof(managed), b"dltensor_versioned", None)
 
     def __dlpack__(self, **options: Any) -> Any:
-        self.exported += 1
         if "_answer" not in self.__dict__:
             if options:
                 raise TypeError("__dlpack__() got an unexpected keyword argument")

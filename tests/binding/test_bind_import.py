@@ -1,9 +1,8 @@
 """What importing cudaexec loads, and how long it takes."""
 
-import statistics
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,12 +48,13 @@ def test_public_names() -> None:
 
 @pytest.mark.slow
 def test_import_time() -> None:
-    def median(code: str) -> float:
-        times = []
-        for _ in range(20):
-            start = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True)
-            times.append(time.perf_counter() - start)
-        return statistics.median(times)
+    def cpu_seconds(code: str) -> float:
+        child = subprocess.Popen([sys.executable, "-c", code])
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = status
+        assert status == 0
+        return usage.ru_utime + usage.ru_stime
 
-    assert median("import cudaexec") - median("pass") <= 0.060
+    # CPU time, the best of many in turn: what other processes do hardly shows in it.
+    pairs = [(cpu_seconds("import cudaexec"), cpu_seconds("pass")) for _ in range(20)]
+    assert min(ours for ours, _ in pairs) - min(bare for _, bare in pairs) <= 0.060

@@ -139,7 +139,6 @@ def test_loaded_classes_are_used(kind: str, name: str, cls: type) -> None:
         ("custom", "subprocess:Popen"),  # a file must not make us call just anything
         ("custom", THIS + "run"),
         ("dataclass", ""),
-        ("custom", "no colon"),
     ],
 )
 def test_other_classes_are_replaced(kind: str, name: str) -> None:
