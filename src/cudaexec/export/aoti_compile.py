@@ -145,6 +145,7 @@ def generate(
     The graph is functionalised and decomposed once; only the code generator runs per level.
 
     Args:
+        method: from `lower`.
         levels: names out of `LEVELS`.
         directory: a private directory for everything that Inductor writes.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from cudaexec.export.aoti_compile import GeneratedCode
 from cudaexec.export.build_cache import BuildCache
@@ -15,8 +17,27 @@ from cudaexec.export.torch_headers import overlay
 
 # The wrapper is straight-line calls: more than -O1 costs minutes for large models and gains
 # nothing. The container half does nothing per call but forward it.
-WRAPPER_OPTIMISE = "-O1"
-KERNEL_OPTIMISE = "-O3"
+_WRAPPER_OPTIMISE = "-O1"
+_KERNEL_OPTIMISE = "-O3"
+_MAX_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """One source to compile; equal units give equal objects."""
+
+    kind: str
+    text: str
+    flags: FlagSet
+    optimise: str
+
+    def key(self) -> str:
+        """Return everything that the object depends on besides torch and the compiler."""
+        flags = " ".join(self.flags.identity(self.optimise))
+        return "\n".join((self.kind, flags, str(len(self.flags.include_dirs)), self.text))
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.key().encode()).hexdigest()[:24]
 
 
 class ProgramBuilder:
@@ -34,19 +55,22 @@ class ProgramBuilder:
     def build(self, sources: list[list[GeneratedCode]]) -> list[list[bytes]]:
         """Return the library of each method and level, in the order of `sources`."""
         self._directory.mkdir(parents=True)
-        workers = max(1, min(8, len(os.sched_getaffinity(0))))
+        workers = max(1, min(_MAX_WORKERS, len(os.sched_getaffinity(0))))
         with ThreadPoolExecutor(workers, thread_name_prefix="cudaexec-cxx") as pool:
-            objects = [[self._objects_of(pool, code) for code in codes] for codes in sources]
+            objects = [[self._submit_all(pool, code) for code in codes] for codes in sources]
             links = [
                 [
-                    pool.submit(self._link, [item.result() for item in parts], code)
+                    pool.submit(self._link, [item.result() for item in parts], code.level)
                     for parts, code in zip(row, codes, strict=True)
                 ]
                 for row, codes in zip(objects, sources, strict=True)
             ]
             return [[link.result() for link in row] for row in links]
 
-    def _objects_of(self, pool: ThreadPoolExecutor, code: GeneratedCode) -> list[Future[Path]]:
+    def _submit_all(self, pool: ThreadPoolExecutor, code: GeneratedCode) -> list[Future[Path]]:
+        return [self._submit(pool, unit) for unit in self._units(code)]
+
+    def _units(self, code: GeneratedCode) -> list[_Unit]:
         flags = FlagSet.from_inductor(
             code.level, code.definitions, code.cflags, code.include_dirs, code.isa_flags
         )
@@ -56,63 +80,44 @@ class ProgramBuilder:
             self._overlay = (overlay(self._cache, code.include_dirs),)
         if self._overlay[0] is not None:
             base = base.with_first_include(str(self._overlay[0]))
-        wrapper = '#include <torch/csrc/inductor/aoti_include/cpu.h>\n' + code.wrapper
+        wrapper = "#include <torch/csrc/inductor/aoti_include/cpu.h>\n" + code.wrapper
         return [
-            self._submit(pool, "wrapper", wrapper, base, WRAPPER_OPTIMISE, self._compile),
-            self._submit(pool, "kernels", code.kernels, flags, KERNEL_OPTIMISE, self._compile),
-            self._submit(pool, "container", code.interface, base, WRAPPER_OPTIMISE, self._shared),
+            _Unit("container", code.interface, base, _WRAPPER_OPTIMISE),
+            _Unit("wrapper", wrapper, base, _WRAPPER_OPTIMISE),
+            _Unit("kernels", code.kernels, flags, _KERNEL_OPTIMISE),
         ]
 
-    def _submit(
-        self,
-        pool: ThreadPoolExecutor,
-        kind: str,
-        text: str,
-        flags: FlagSet,
-        optimise: str,
-        make: Callable[[str, str, FlagSet, str, str], Path],
-    ) -> Future[Path]:
-        arguments = " ".join(flags.identity(optimise))
-        key = "\n".join((kind, arguments, text))
-        digest = hashlib.sha256(key.encode()).hexdigest()[:24]
+    def _submit(self, pool: ThreadPoolExecutor, unit: _Unit) -> Future[Path]:
+        digest = unit.digest()
         if digest not in self._objects:
-            self._objects[digest] = pool.submit(make, kind, text, flags, optimise, digest)
+            make = self._shared if unit.kind == "container" else self._compile
+            self._objects[digest] = pool.submit(make, unit)
         return self._objects[digest]
 
-    def _compile(
-        self, kind: str, text: str, flags: FlagSet, optimise: str, digest: str
-    ) -> Path:
-        folder = self._directory / digest
+    def _compile(self, unit: _Unit) -> Path:
+        folder = self._directory / unit.digest()
         folder.mkdir()
-        source = folder / f"{kind}.cpp"
-        source.write_text(text, encoding="utf-8")
-        output = folder / f"{kind}.o"
-        self._toolchain.compile(source, output, flags, optimise)
+        source = folder / f"{unit.kind}.cpp"
+        source.write_text(unit.text, encoding="utf-8")
+        output = folder / f"{unit.kind}.o"
+        self._toolchain.compile(source, output, unit.flags, unit.optimise)
         return output
 
-    def _shared(self, kind: str, text: str, flags: FlagSet, optimise: str, digest: str) -> Path:
-        import torch
-
-        def build(target: Path) -> None:
-            self._compile(kind, text, flags, optimise, digest).replace(target)
-
-        key = "\n".join(
-            (
-                torch.__version__,
-                self._toolchain.compiler.version,
-                " ".join(flags.identity(optimise)),
-                str(len(flags.include_dirs)),  # with or without the changed header
-                text,
-            )
+    def _shared(self, unit: _Unit) -> Path:
+        key = "\n".join((torch.__version__, self._toolchain.compiler.version, unit.key()))
+        path, cached = self._cache.get(
+            "container.o", key, lambda target: self._compile_to(unit, target)
         )
-        path, cached = self._cache.get("container.o", key, build)
         self.shared_half_cached = self.shared_half_cached and cached
         return path
 
-    def _link(self, objects: list[Path], code: GeneratedCode) -> bytes:
-        names = "\n".join(str(path) for path in objects) + code.level
+    def _compile_to(self, unit: _Unit, target: Path) -> None:
+        target.write_bytes(self._compile(unit).read_bytes())
+
+    def _link(self, objects: list[Path], level: str) -> bytes:
+        names = "\n".join([*map(str, objects), level])
         folder = self._directory / hashlib.sha256(names.encode()).hexdigest()[:24]
         folder.mkdir(exist_ok=True)
         output = folder / "program.so"
-        self._toolchain.link(objects, output, code.level)
+        self._toolchain.link(objects, output, level)
         return output.read_bytes()

@@ -51,10 +51,9 @@ class BuildCache:
             target.parent.mkdir(parents=True, exist_ok=True)
             with (target.parent / ".lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if target.is_file():
-                    return target, True
-                self._build(target, build)
-            return target, False
+                found = target.is_file()
+                if not found:
+                    self._build(target, build)
         except OSError:  # read-only, full, or no locks there: build privately
             private = self._fallback / digest / name
             if private.is_file():
@@ -62,6 +61,7 @@ class BuildCache:
             private.parent.mkdir(parents=True, exist_ok=True)
             self._build(private, build)
             return private, False
+        return target, found
 
     @staticmethod
     def _build(target: Path, build: Callable[[Path], None]) -> None:

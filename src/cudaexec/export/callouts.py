@@ -51,7 +51,7 @@ def callouts(symbols: Iterable[str]) -> list[str]:
 
 
 def operator_of(symbol: str, wrapper: str) -> str:
-    """Return the ATen operator behind a call-out: what the generated comment says, else its name."""
+    """Return the ATen operator behind a call-out: by the generated comment, else by its name."""
     if not symbol.startswith("aoti_torch_"):
         return f"the function {symbol}"
     position = wrapper.find(f"{symbol}(")

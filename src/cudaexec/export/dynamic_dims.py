@@ -1,4 +1,4 @@
-"""Sizes that the caller declared dynamic: checked before the trace, and compared with its result."""
+"""Sizes declared dynamic: checked before the trace, and compared with its result."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ def check_traced(
     """Check that every declared size is still dynamic, over the declared range.
 
     Args:
-        inputs: name to fake tensor. bounds: (size) -> (lowest, highest or None).
+        method: for messages.
+        dims: from `declared_dims`.
+        inputs: name to fake tensor.
+        bounds: (size) -> (lowest, highest or None).
 
     Raises:
         ExportError: the trace made a size constant or narrowed its range.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cudaexec import _core
+from cudaexec._core import exported_symbols, inspect_elf
 from cudaexec.export.errors import ExportError
 from cudaexec.export.toolchain import SHIMS_NAME, shims_library
 
@@ -15,8 +15,9 @@ class ElfFacts:
     """Facts of one library, as the loader will see them.
 
     Attributes:
-        needed: DT_NEEDED in order; unknown_needed: those that programs may not use. undefined: names it wants. missing: of these, what neither we
-            nor the system have. unique: definitions that would prevent unloading.
+        needed: DT_NEEDED in order. unknown_needed: those that programs may not use.
+        undefined: names it wants. missing: of these, what neither we nor the system have.
+        unique: definitions that would prevent unloading.
         isa: the marked x86-64 level. min_glibc, min_glibcxx: like "2.34" and "3.4.30".
     """
 
@@ -54,7 +55,7 @@ class ElfFacts:
 
 def inspect(image: bytes, name: str) -> ElfFacts:
     """Read an ELF image; nothing is loaded."""
-    facts = _core.inspect_elf(image, name)
+    facts = inspect_elf(image, name)
     return ElfFacts(
         name,
         tuple(facts["needed"]),
@@ -71,4 +72,4 @@ def inspect(image: bytes, name: str) -> ElfFacts:
 @lru_cache(maxsize=1)
 def provided_functions() -> frozenset[str]:
     """Return the names of the C functions that our runtime library exports."""
-    return frozenset(_core.exported_symbols(str(shims_library())))
+    return frozenset(exported_symbols(str(shims_library())))

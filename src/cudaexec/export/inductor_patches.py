@@ -65,7 +65,7 @@ class Patch:
             setattr(self.owner, self.key, value)
 
 
-class _Avx512(cpu_vec_isa.VecAVX512):
+class _Avx512(cpu_vec_isa.VecAVX512):  # type: ignore[misc]
     """AVX-512 as x86-64-v4 has it: no extension that only the exporting machine has."""
 
     def build_arch_flags(self) -> str:
@@ -191,8 +191,8 @@ PATCHES: tuple[Patch, ...] = (
         symbol="torch._subclasses.fake_impls.conv",
         owner=fake_impls.op_implementations_dict,
         key=torch.ops.aten.convolution.default,
-        reason="it asks which of ATen's kernels eager mode would take, which narrows a dynamic batch "
-        "to the example's side of 16 (2 to 15), silently; the sizes and strides do not depend on it",
+        reason="it asks which of ATen's kernels eager mode would take, which silently narrows a "
+        "dynamic batch to the example's side of 16 (2 to 15); nothing here depends on the answer",
         self_test=_convolution_as_expected,
         make=_without_guards,
     ),
@@ -201,8 +201,8 @@ PATCHES: tuple[Patch, ...] = (
         symbol="torch._inductor.ir.argsort_sym",
         owner=inductor_ir,
         key="argsort_sym",
-        reason="sorting strides asks whether 16 * n > 16, which excludes n = 1 although a tie has no "
-        "wrong order there",
+        reason="sorting strides asks whether 16 * n > 16, which excludes n = 1 although a tie has "
+        "no wrong order there",
         self_test=_argsort_as_expected,
         make=_order_up_to_ties,
         optional=True,
@@ -212,8 +212,8 @@ PATCHES: tuple[Patch, ...] = (
         symbol="torch._subclasses.fake_impls._compute_stride",
         owner=fake_impls,
         key="_compute_stride",
-        reason="views in a size-oblivious trace ask whether a size is 1, which excludes it although "
-        "the strides found without asking hold for it too",
+        reason="views in a size-oblivious trace ask whether a size is 1, which excludes it "
+        "although the strides found without asking hold for it too",
         self_test=_compute_stride_as_expected,
         make=_stride_size_obliviously,
         optional=True,
@@ -223,7 +223,8 @@ PATCHES: tuple[Patch, ...] = (
         symbol="torch._inductor.codegen.cpp.CppKernel.decide_parallel_depth",
         owner=cpp_codegen.CppKernel,
         key="decide_parallel_depth",
-        reason="with a dynamic number of threads it makes a parallel region of a loop of any length",
+        reason="with a dynamic number of threads it makes a parallel region of every loop, "
+        "however short",
         self_test=_decide_as_expected,
         make=lambda original: teams.deciding(
             original, cpp_codegen.ParallelDepth, cpp_codegen.cexpr_index, _NOTES

@@ -62,6 +62,8 @@ def lower(
     """Trace a method and flatten it.
 
     Args:
+        request: the model and its example.
+        strict: trace with TorchDynamo.
         small_sizes: try to make dynamic sizes of 1 work; without it they start at 2.
 
     Raises:
@@ -233,9 +235,7 @@ def _unlift(program: ExportedProgram) -> Any:
     return module
 
 
-def _strip_constants(
-    method: str, module: Any, leaves: Sequence[InputLeaf]
-) -> list[InputLeaf]:
+def _strip_constants(method: str, module: Any, leaves: Sequence[InputLeaf]) -> list[InputLeaf]:
     """Remove the placeholders of constants; return the tensor leaves in graph order."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     if len(placeholders) != len(leaves):

@@ -37,7 +37,9 @@ class GuardWatch:
         """
         if self._env is None:
             return
-        assumed = [guard.expr.xreplace(self._replacements) for guard in self._env.guards[: self._count]]
+        assumed = [
+            guard.expr.xreplace(self._replacements) for guard in self._env.guards[: self._count]
+        ]
         for guard in self._env.guards[self._count :]:
             expr = guard.expr.xreplace(self._replacements)
             if expr is sympy.true or table.holds_everywhere(expr):

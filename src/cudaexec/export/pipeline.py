@@ -17,6 +17,7 @@ import torch
 
 import cudaexec
 from cudaexec.export.aoti_compile import GeneratedCode, generate
+from cudaexec.export.build import ProgramBuilder
 from cudaexec.export.build_cache import BuildCache, default_cache_dir
 from cudaexec.export.callouts import (
     MissingOperator,
@@ -26,7 +27,6 @@ from cudaexec.export.callouts import (
     places_of,
     refuse,
 )
-from cudaexec.export.build import ProgramBuilder
 from cudaexec.export.elf import ElfFacts, inspect, provided_functions
 from cudaexec.export.errors import ExportError
 from cudaexec.export.lower import LoweredMethod, lower
@@ -228,9 +228,7 @@ class _Export:
         table.compute_digests(torch.get_num_threads())
 
     def _write(self, methods: list[CompiledMethod], table: WeightsTable) -> FilePair:
-        blobs = {
-            variant.key: variant.binary for method in methods for variant in method.variants
-        }
+        blobs = {variant.key: variant.binary for method in methods for variant in method.variants}
         manifest = encode_manifest(self._manifest(methods, table, blobs))
         programs = [
             program_method(

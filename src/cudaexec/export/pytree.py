@@ -59,7 +59,7 @@ def _translate(spec: Any, where: str, counter: Iterator[int], slots: list[Any]) 
     if spec.is_leaf():
         slots.append(next(counter))
         return dict(_LEAF)
-    kind, cls = _kind(spec.type)
+    kind = _kind(spec.type)
     if kind == "dataclass":
         return _dataclass(spec, where, counter, slots)
     children = [_translate(child, where, counter, slots) for child in children_of(spec)]
@@ -68,16 +68,20 @@ def _translate(spec: Any, where: str, counter: Iterator[int], slots: list[Any]) 
         keys = spec.context[1] if kind == "defaultdict" else spec.context
         tree["keys"] = [_key(key, where) for key in keys]
     elif kind == "namedtuple":
-        cls = spec.context if isinstance(spec.context, type) else spec.type
-        tree["keys"] = list(cls._fields)
+        tree["keys"] = list(_namedtuple_class(spec)._fields)
     elif kind == "custom":
         tree["keys"] = _custom_keys(spec)
     if kind in ("namedtuple", "custom"):
-        tree["class"] = class_name(cls or spec.type)
+        tree["class"] = class_name(_namedtuple_class(spec) if kind == "namedtuple" else spec.type)
     return tree
 
 
-def _kind(cls: Any) -> tuple[str, type | None]:
+def _namedtuple_class(spec: Any) -> Any:
+    """Return the class: torch keeps it as the context of specs of the plain type namedtuple."""
+    return spec.context if isinstance(spec.context, type) else spec.type
+
+
+def _kind(cls: Any) -> str:
     from collections import OrderedDict, defaultdict, deque, namedtuple
 
     plain: dict[Any, str] = {
@@ -90,16 +94,16 @@ def _kind(cls: Any) -> tuple[str, type | None]:
         namedtuple: "namedtuple",
     }
     if cls in plain:
-        return plain[cls], None
+        return plain[cls]
     if isinstance(cls, type) and issubclass(cls, tuple):
         if hasattr(cls, "_fields"):
-            return "namedtuple", cls
+            return "namedtuple"
         if hasattr(cls, "n_sequence_fields"):  # torch.return_types.*
-            return "custom", cls
-        return "tuple", cls
+            return "custom"
+        return "tuple"
     if dataclasses.is_dataclass(cls):
-        return "dataclass", cls
-    return "custom", cls
+        return "dataclass"
+    return "custom"
 
 
 def _dataclass(spec: Any, where: str, counter: Iterator[int], slots: list[Any]) -> Tree:
@@ -150,9 +154,12 @@ def _custom_keys(spec: Any) -> list[str]:
         if len(pairs) == count:
             return [_entry_name(key) for key, _ in pairs]
     context = spec.context
-    if isinstance(context, (list, tuple)) and len(context) == count:
-        if all(isinstance(item, str) for item in context):
-            return list(context)
+    if (
+        isinstance(context, (list, tuple))
+        and len(context) == count
+        and all(isinstance(item, str) for item in context)
+    ):
+        return list(context)
     fields = getattr(spec.type, "__match_args__", ())
     if len(fields) == count:
         return list(fields)
@@ -196,7 +203,7 @@ def leaf_names(spec: Any, parameters: list[str]) -> list[str]:
 def _paths(spec: Any) -> list[str]:
     if spec.is_leaf():
         return [""]
-    kind, _ = _kind(spec.type)
+    kind = _kind(spec.type)
     children = children_of(spec)
     if kind in ("tuple", "list"):
         steps = [f"[{index}]" for index in range(len(children))]
@@ -204,9 +211,9 @@ def _paths(spec: Any) -> list[str]:
         keys = spec.context[1] if kind == "defaultdict" else spec.context
         steps = [f"[{key!r}]" for key in keys]
     elif kind == "namedtuple":
-        cls = spec.context if isinstance(spec.context, type) else spec.type
-        steps = [f".{name}" for name in cls._fields]
+        steps = [f".{name}" for name in _namedtuple_class(spec)._fields]
     else:
         steps = [f".{name}" for name in _custom_keys(spec)]
-    return [step + tail for step, child in zip(steps, children, strict=True)
-            for tail in _paths(child)]
+    return [
+        step + tail for step, child in zip(steps, children, strict=True) for tail in _paths(child)
+    ]

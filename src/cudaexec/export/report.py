@@ -92,7 +92,8 @@ class ExportReport:
 
 def _method_lines(method: MethodReport) -> list[str]:
     lines = [
-        f"{method.name}: {method.inputs} in, {method.outputs} out, {len(method.constants)} constants"
+        f"{method.name}: {method.inputs} in, {method.outputs} out, "
+        f"{len(method.constants)} constants"
         + (f", {len(method.mutated)} of them written" if method.mutated else "")
     ]
     for variant in method.variants:

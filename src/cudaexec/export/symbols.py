@@ -105,8 +105,8 @@ class SymbolTable:
             items = to_postfix(expr, self.forms)
         except UnsupportedExpressionError as error:
             raise ExportError(
-                f"method {self.method!r}: the trace holds only if {expr} does, which has no integer "
-                f"form ({error}). Make the dimensions in it static, or rewrite the branch."
+                f"method {self.method!r}: the trace holds only if {expr} does, which has no "
+                f"integer form ({error}). Make the dimensions in it static, or rewrite the branch."
             ) from error
         if items == [1] or any(guard["expr"] == items for guard in self.guards):
             return
@@ -173,7 +173,9 @@ def _collect_ranges(
         for symbol in sorted(expr.free_symbols, key=str):
             declared = range_constraints.get(symbol)
             traced = shape_env.var_to_range.get(symbol)
-            lows = [int(r.lower) for r in (declared, traced) if r is not None and r.lower.is_Integer]
+            lows = [
+                int(r.lower) for r in (declared, traced) if r is not None and r.lower.is_Integer
+            ]
             highs = [_finite(r.upper) for r in (declared, traced) if r is not None]
             finite = [high for high in highs if high is not None]
             # A dynamic size of 0 is refused: reductions over nothing are errors in eager mode.
@@ -200,29 +202,43 @@ def _define_derived(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> N
         if not unknown:
             continue
         symbol = unknown[0]
-        polynomial = sympy.Poly(expr, symbol) if expr.is_polynomial(symbol) else None
-        linear = len(unknown) == 1 and polynomial is not None and polynomial.degree() == 1
-        scale, shift = polynomial.all_coeffs() if linear else (None, None)
-        if not (linear and scale.is_Integer and shift.is_Integer and scale > 0):
+        linear = _linear_form(expr, symbol) if len(unknown) == 1 else None
+        if linear is None:
             raise ExportError(
                 f"method {table.method!r}, input {name!r}: size {dim} is {expr}, from which the "
                 f"traced symbol {symbol} cannot be found. Declare dynamic sizes as a Dim or a "
                 f"multiple of one plus a constant."
             )
+        scale, shift = linear
         low, high = table.ranges[symbol]
         spec = SymbolSpec(
             f"s{len(table.specs)}",
-            int(scale * low + shift),
-            None if high is None else int(scale * high + shift),
+            scale * low + shift,
+            None if high is None else scale * high + shift,
             index,
             dim,
         )
         table.specs.append(spec)
-        base: Postfix = [spec.name, int(shift), "sub"] if shift else [spec.name]
-        table.forms[symbol] = [*base, int(scale), "floordiv"] if scale != 1 else base
+        base: Postfix = [spec.name, shift, "sub"] if shift else [spec.name]
+        table.forms[symbol] = [*base, scale, "floordiv"] if scale != 1 else base
         if scale != 1:
-            text = f"({spec.name} - {shift}) % {scale} == 0" if shift else f"{spec.name} % {scale} == 0"
-            table.guards.append({"text": text, "expr": [*base, int(scale), "mod", 0, "eq"]})
+            text = (
+                f"({spec.name} - {shift}) % {scale} == 0"
+                if shift
+                else f"{spec.name} % {scale} == 0"
+            )
+            table.guards.append({"text": text, "expr": [*base, scale, "mod", 0, "eq"]})
+
+
+def _linear_form(expr: Any, symbol: Any) -> tuple[int, int] | None:
+    """Return (a, b) of `a * symbol + b` with integers and a > 0, None for another expression."""
+    if not expr.is_polynomial(symbol):
+        return None
+    coefficients = sympy.Poly(expr, symbol).all_coeffs()
+    if len(coefficients) != 2 or not all(item.is_Integer for item in coefficients):
+        return None
+    scale, shift = (int(item) for item in coefficients)
+    return (scale, shift) if scale > 0 else None
 
 
 def harvest_guards(table: SymbolTable, shape_env: Any) -> None:

@@ -45,12 +45,18 @@ class WorkNotes:
 
 
 def deciding(
-    original: Callable[..., Any], parallel_depth: type, cexpr: Callable[[Any], str], notes: WorkNotes
+    original: Callable[..., Any],
+    parallel_depth: type,
+    cexpr: Callable[[Any], str],
+    notes: WorkNotes,
 ) -> Callable[..., Any]:
     """Wrap `CppKernel.decide_parallel_depth`: note the work; only loops that can be long split.
 
     Args:
-        original: decides as for static sizes and `PLANNED_THREADS` threads.
+        original: decides for `PLANNED_THREADS` threads, at least one level.
+        parallel_depth: Inductor's ParallelDepth.
+        cexpr: prints an index expression as C++.
+        notes: receives the work.
     """
 
     def decide(self: Any, maximum: Any, threads: int) -> Any:

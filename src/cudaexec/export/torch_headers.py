@@ -8,6 +8,7 @@ part of every generated library (130 of 210 KB), more than half of the time to c
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 from cudaexec.export.build_cache import BuildCache
@@ -62,13 +63,10 @@ def overlay(cache: BuildCache, include_dirs: list[str]) -> Path | None:
         changed = without_regex(original.read_text(encoding="utf-8"))
         if changed is None:
             return None
-        text: str = changed
-        path, _ = cache.get(
-            HEADER, "header\n" + text, lambda target: _write(target, text)
-        )
+        path, _ = cache.get(HEADER, "header\n" + changed, partial(_write, changed))
         return path.parents[len(HEADER.parts) - 1]
     return None
 
 
-def _write(target: Path, text: str) -> None:
+def _write(text: str, target: Path) -> None:
     target.write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 
 from cudaexec.export.errors import ExportError, first_line
 
-# Warnings raised below these directories are torch's about torch: nobody who exports can act on them.
+# Warnings raised below these directories are torch's about torch: no user can act on them.
 _NOISE_DIRECTORIES = tuple(
     str(Path(module.__file__).parent) for module in (torch, os) if module.__file__
 )

@@ -50,6 +50,9 @@ class WeightsTable:
         """Take in a container's constant.
 
         Args:
+            method: for messages.
+            info: from the generated code.
+            tensor: its value.
             owned: the FQN is the module's own; another constant's name is one that tracing made up,
                 which gets the method's name where it already stands for something else.
 
@@ -134,7 +137,7 @@ def storage_bytes(tensor: torch.Tensor) -> memoryview:
     if nbytes == 0:
         return memoryview(b"")
     array = (ctypes.c_ubyte * nbytes).from_address(storage.data_ptr())
-    array._owner = storage  # type: ignore[attr-defined]
+    array._owner = storage
     return memoryview(array).cast("B")
 
 
@@ -144,7 +147,7 @@ def _storage_id(tensor: torch.Tensor) -> Any:
 
 
 def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (
+    return bool(
         a.dtype == b.dtype
         and a.shape == b.shape
         and a.stride() == b.stride()
@@ -178,8 +181,8 @@ def _check_tensor(method: str, fqn: str, tensor: torch.Tensor) -> None:
     where = f"method {method!r}, constant {fqn!r}"
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         raise ExportError(
-            f"{where}: a tensor of class {type(tensor).__name__} cannot be stored; expected a plain "
-            f"tensor. Convert quantised or wrapped weights to plain tensors first."
+            f"{where}: a tensor of class {type(tensor).__name__} cannot be stored; expected a "
+            f"plain tensor. Convert quantised or wrapped weights to plain tensors first."
         )
     if tensor.dtype not in DTYPE_NAMES or tensor.layout != torch.strided:
         dtype = str(tensor.dtype).removeprefix("torch.")

@@ -15,8 +15,8 @@ from cudaexec.export.errors import ExportError
 from cudaexec.export.lower import LoweredMethod
 from cudaexec.export.manifest import MANIFEST_KEY
 from cudaexec.export.payload import PayloadConstant, PayloadVariant, encode_payload
-from cudaexec.export.pte_writer import ProgramMethod, TensorValue, build_pte
 from cudaexec.export.ptd_writer import WeightBlob, build_ptd
+from cudaexec.export.pte_writer import ProgramMethod, TensorValue, build_pte
 from cudaexec.export.segments import ContainerImage
 from cudaexec.export.symbols import SymbolTable
 from cudaexec.export.weights import WeightsTable
@@ -44,7 +44,10 @@ def program_method(
     """Describe a method for the `.pte`: its tensors and the delegate's payload.
 
     Args:
+        lowered: the method.
         code_keys: best variant first; the payload names the last one, the baseline.
+        constants: its manifest entries.
+        storage_nbytes: size of each blob by storage key.
     """
     payload = encode_payload(
         [PayloadVariant(code_keys[-1])],
@@ -99,8 +102,9 @@ def _example_size(size: Any) -> int:
 
 
 def _dim_order(value: Any) -> tuple[int, ...] | None:
-    strides = [stride if isinstance(stride, int) else _example_size(stride)
-               for stride in value.stride()]
+    strides = [
+        stride if isinstance(stride, int) else _example_size(stride) for stride in value.stride()
+    ]
     if any(stride == 0 for stride in strides):
         return None
     return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
