@@ -62,4 +62,12 @@ void gemm_integer(const GemmProblem& problem) {
   }
 }
 
+void multiply_matrices(const GemmProblem& problem, const OpContext& context) {
+  if (is_floating_point(problem.dtype)) {
+    gemm(problem, context);
+  } else {
+    gemm_integer(problem);
+  }
+}
+
 }  // namespace cudaexec::ops

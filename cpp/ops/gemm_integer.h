@@ -9,4 +9,7 @@ namespace cudaexec::ops {
 /// wrap around; alpha and beta are truncated to integers. @throws NotSupported for other dtypes.
 void gemm_integer(const GemmProblem& problem);
 
+/// gemm() or gemm_integer(), by dtype.
+void multiply_matrices(const GemmProblem& problem, const OpContext& context);
+
 }  // namespace cudaexec::ops

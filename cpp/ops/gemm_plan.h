@@ -33,4 +33,7 @@ inline constexpr int64_t kChunkBytes = int64_t{4} << 20;
 /// Steps of k per pass where several tiles share a panel, so that the panel's part stays in the L1.
 inline constexpr int64_t kDepth = 384;
 
+/// Tiles that may read B as it lies.
+inline constexpr int64_t kInPlaceTiles = 8;
+
 }  // namespace cudaexec::ops

@@ -36,9 +36,17 @@ GemmRun<Acc>::GemmRun(const GemmProblem& problem, const OpContext& context,
 template <typename Acc>
 void GemmRun<Acc>::run() {
   if (p_.b.constant != nullptr) return run_constant();
-  if (kernel_.b_in_place && p_.b.col_stride == 1 && tiles_.count == 1) return run_in_place();
+  if (reads_in_place()) return run_in_place();
   if (p_.batch > 1 && panels_ * panel_bytes_ <= kChunkBytes) return run_batch();
   for (int64_t item = 0; item < p_.batch; ++item) run_chunks(item);
+}
+
+/// Rows of B need no packing where few tiles read them, unless their spacing makes them share cache
+/// sets.
+template <typename Acc>
+bool GemmRun<Acc>::reads_in_place() const noexcept {
+  if (!kernel_.b_in_place || p_.b.col_stride != 1) return false;
+  return tiles_.count == 1 || (tiles_.count <= kInPlaceTiles && p_.b.row_stride % 256 != 0);
 }
 
 template <typename Acc>

@@ -37,6 +37,7 @@ class GemmRun {
     int64_t item = -1;   // in `b`
   };
 
+  [[nodiscard]] bool reads_in_place() const noexcept;
   void run_constant();
   void run_in_place();
   void run_batch();

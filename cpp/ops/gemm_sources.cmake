@@ -1,4 +1,4 @@
-# Matrix products, relative to cpp/. A file of an instruction set is compiled for it and called only
+# Matrix products and what is built on them, relative to cpp/. A file of an instruction set is compiled for it and called only
 # where gemm_dispatch.cpp finds it; it includes no C++ header whose inline functions could leak out.
 set(_gemm_flags -O3 -ffp-contract=fast -Wno-uninitialized -Wno-maybe-uninitialized)
 set(_avx2_flags ${_gemm_flags} -mavx2 -mfma -mf16c)
@@ -10,6 +10,9 @@ set_source_files_properties(ops/gemm_avx512.cpp PROPERTIES COMPILE_OPTIONS "${_a
 set_source_files_properties(ops/gemm_avx512bf16.cpp
                             PROPERTIES COMPILE_OPTIONS "${_avx512_flags};-mavx512bf16")
 set(CUDAEXEC_GEMM_SOURCES
+    ops/convolution.cpp
+    ops/convolution_engine.cpp
+    ops/convolution_gather.cpp
     ops/gemm.cpp
     ops/gemm_avx2.cpp
     ops/gemm_avx512.cpp
@@ -20,5 +23,6 @@ set(CUDAEXEC_GEMM_SOURCES
     ops/gemm_row.cpp
     ops/gemm_run.cpp
     ops/matmul.cpp
+    ops/onednn_loader.cpp
     ops/pack_cache.cpp
 )

@@ -82,14 +82,6 @@ GemmProblem make_problem(const char* op, const Tensor& out, const Tensor& a, con
   return p;
 }
 
-void multiply(const GemmProblem& problem, const OpContext& context) {
-  if (is_floating_point(problem.dtype)) {
-    gemm(problem, context);
-  } else {
-    gemm_integer(problem);
-  }
-}
-
 /// out = beta * self + alpha * a @ b for any rank.
 void add_product(const char* op, const Tensor& out, const Tensor& self, const Tensor& a,
                  const Tensor& b, double beta, double alpha, int64_t rank,
@@ -98,7 +90,7 @@ void add_product(const char* op, const Tensor& out, const Tensor& self, const Te
   require_same_dtype(op, "out", out, "a", a);
   p.alpha = alpha;
   p.beta = beta;
-  if (beta == 0.0) return multiply(p, context);
+  if (beta == 0.0) return multiply_matrices(p, context);
   require_same_dtype(op, "self", self, "a", a);
   require_cpu(op, "self", self);
   const Tensor expanded = expand(op, self, out.sizes());
@@ -107,9 +99,9 @@ void add_product(const char* op, const Tensor& out, const Tensor& self, const Te
   if (may_overlap(out, self) && !same_view) {
     const Tensor copy = contiguous(expanded, context);
     p.add = operand_of(copy);
-    return multiply(p, context);
+    return multiply_matrices(p, context);
   }
-  multiply(p, context);
+  multiply_matrices(p, context);
 }
 
 }  // namespace
@@ -117,7 +109,7 @@ void add_product(const char* op, const Tensor& out, const Tensor& self, const Te
 void mm_out(const Tensor& out, const Tensor& a, const Tensor& b, const OpContext& context) {
   const GemmProblem problem = make_problem("mm", out, a, b, 2);
   require_same_dtype("mm", "out", out, "a", a);
-  multiply(problem, context);
+  multiply_matrices(problem, context);
 }
 
 void addmm_out(const Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b, double beta,
@@ -128,7 +120,7 @@ void addmm_out(const Tensor& out, const Tensor& self, const Tensor& a, const Ten
 void bmm_out(const Tensor& out, const Tensor& a, const Tensor& b, const OpContext& context) {
   const GemmProblem problem = make_problem("bmm", out, a, b, 3);
   require_same_dtype("bmm", "out", out, "a", a);
-  multiply(problem, context);
+  multiply_matrices(problem, context);
 }
 
 void baddbmm_out(const Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,

@@ -68,7 +68,7 @@ class CUDAEXEC_API PackCache : public StorageAttachment {
 };
 
 /// First number of a key, so that kinds do not meet.
-enum class PackKind : int64_t { kGemmB = 1, kConvolution = 2 };
+enum class PackKind : int64_t { kGemmB = 1, kGatheredConvolution, kOnednnConvolution };
 
 /// Bytes of all packed forms alive, and how many were made since the process started.
 CUDAEXEC_API int64_t packed_bytes() noexcept;

@@ -107,6 +107,7 @@ void register_ops(py::module_& m) {
         return std::vector<int64_t>(self.strides().begin(), self.strides().end());
       });
   register_linear_ops(ops);
+  register_convolution_ops(ops);
 }
 
 }  // namespace cudaexec::python
