@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import types
@@ -159,7 +160,19 @@ def _request(
         )
     if isinstance(args, torch.Tensor) or not isinstance(args, (tuple, list)):
         args = (args,)
-    return MethodRequest(name, model, tuple(args), dict(kwargs or {}), dynamic_shapes)
+    args, kwargs = _as_declared(model, args, kwargs or {})
+    return MethodRequest(name, model, args, kwargs, dynamic_shapes)
+
+
+def _as_declared(
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Make arguments positional where `forward` allows it, so that the program takes both forms."""
+    try:
+        bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # torch says what is wrong with them
+        return tuple(args), dict(kwargs)
+    return bound.args, bound.kwargs
 
 
 class _CallableModule(types.ModuleType):
