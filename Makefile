@@ -25,7 +25,8 @@ $(VENV)/.deps: Makefile
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.deps $(SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps --force-reinstall .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps --force-reinstall \
+		-Ccmake.define.CUDAEXEC_TEST_SUPPORT=ON .
 	@touch $@
 
 install: $(VENV)/.installed

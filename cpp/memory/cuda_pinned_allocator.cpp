@@ -1,6 +1,5 @@
 #include "memory/cuda_pinned_allocator.h"
 
-#include "base/cleanup_report.h"
 #include "base/fault.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_device.h"
@@ -17,18 +16,16 @@ class CudaPinnedAllocator final : public Allocator {
     fault_point(FaultSite::kAllocate, "pinned host allocation");
     const CudaGuard guard(cuda_device(0));
     void* data = nullptr;
-    CUDAEXEC_CU_ALLOC(nbytes, cuMemHostAlloc, &data, nbytes, CU_MEMHOSTALLOC_PORTABLE);
+    CUDAEXEC_CU_ALLOC(nbytes, cuMemHostAlloc, &data, nbytes, CU_MEMHOSTALLOC_PORTABLE_);
     return data;
   }
 
   void deallocate(void* data, size_t /*nbytes*/, StreamRef /*stream*/) noexcept override {
-    if (driver_if_initialised() == nullptr) return;
-    try {
-      const CudaGuard guard(cuda_device(0));
-      CUDAEXEC_CU(cuMemFreeHost, data);
-    } catch (const std::exception& error) {
-      report_cleanup_failure("cuMemFreeHost", error.what());
-    }
+    CudaDevice* device = cuda_device_if_used(0);
+    if (device == nullptr) return;
+    const CleanupContext current(device->context_if_retained(), "cuMemFreeHost");
+    if (current.driver() == nullptr) return;
+    report_cleanup_result("cuMemFreeHost", current.driver()->cuMemFreeHost(data));
   }
 };
 

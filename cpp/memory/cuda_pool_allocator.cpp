@@ -23,14 +23,6 @@ bool is_capture_error(CUresult result) noexcept {
          result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-void report(const char* call, CUresult result) noexcept {
-  try {
-    report_cleanup_failure(call, describe_result(result));
-  } catch (...) {  // no memory for the reason
-    report_cleanup_failure(call, {});
-  }
-}
-
 }  // namespace
 
 CudaPoolAllocator::CudaPoolAllocator(CudaDevice& device) : device_(device) {
@@ -89,30 +81,18 @@ void CudaPoolAllocator::throw_out_of_memory(size_t nbytes) {
 }
 
 bool CudaPoolAllocator::free_now(void* data, StreamRef stream) noexcept {
-  const DriverApi* api = driver_if_initialised();
-  if (api == nullptr) return true;  // the process is ending or was forked: nothing to give back
-  const CUcontext context = device_.context_if_retained();
-  if (const CUresult result = api->cuCtxPushCurrent(context); result != CUDA_SUCCESS) {
-    if (result != CUDA_ERROR_DEINITIALIZED) report("cuMemFreeAsync", result);
-    return true;
-  }
+  const CleanupContext current(device_.context_if_retained(), "cuMemFreeAsync");
+  const DriverApi* api = current.driver();
+  if (api == nullptr) return true;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUresult result = api->cuStreamIsCapturing(cu_stream(stream), &status);
-  const bool capturing = is_capture_error(result) ||
-                         (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
-  if (!capturing) {
-    if (result == CUDA_SUCCESS) result = api->cuMemFreeAsync(cu_pointer(data), cu_stream(stream));
-    // The stream may be gone: then wait for everything, which is slow but right.
-    if (result != CUDA_SUCCESS) {
-      const CUresult second = api->cuMemFree(cu_pointer(data));
-      if (second != CUDA_SUCCESS && second != CUDA_ERROR_DEINITIALIZED) {
-        report("cuMemFreeAsync", result);
-      }
-    }
+  if (is_capture_error(result) || status != CU_STREAM_CAPTURE_STATUS_NONE) return false;
+  if (result == CUDA_SUCCESS) result = api->cuMemFreeAsync(cu_pointer(data), cu_stream(stream));
+  // The stream may be gone: then wait for everything, which is slow but right.
+  if (result != CUDA_SUCCESS) {
+    report_cleanup_result("cuMemFreeAsync", api->cuMemFree(cu_pointer(data)));
   }
-  CUcontext popped = nullptr;
-  api->cuCtxPopCurrent(&popped);
-  return !capturing;
+  return true;
 }
 
 void CudaPoolAllocator::deallocate(void* data, size_t /*nbytes*/, StreamRef stream) noexcept {

@@ -1,9 +1,7 @@
 #include "device/cuda/cuda_device.h"
 
 #include <cstdio>
-#include <exception>
 
-#include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "device/cuda/check.h"
@@ -69,10 +67,7 @@ CudaDevice::~CudaDevice() {
   kernels_.unload();
   const DriverApi* api = driver_if_initialised();
   if (api == nullptr || context_.load() == nullptr) return;
-  const CUresult result = api->cuDevicePrimaryCtxRelease(handle_);
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED) {
-    report_cleanup_failure("cuDevicePrimaryCtxRelease", describe_result(result));
-  }
+  report_cleanup_result("cuDevicePrimaryCtxRelease", api->cuDevicePrimaryCtxRelease(handle_));
 }
 
 CUcontext CudaDevice::retain_context() {

@@ -94,6 +94,8 @@ CUDAEXEC_API int cuda_device_count();
 /// The GPU of an index, as CUDA counts (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER). @throws
 /// DeviceError.
 CUDAEXEC_API CudaDevice& cuda_device(int index);
+/// As above, or null where cuda_device(index) was not called before.
+CUDAEXEC_API CudaDevice* cuda_device_if_used(int index) noexcept;
 /// The GPU whose primary context this is, or null; only GPUs that cuda_device() returned before.
 CUDAEXEC_API CudaDevice* cuda_device_of(cuda::CUcontext context) noexcept;
 /// The GPU that a caller's stream belongs to; null for the default streams, which mean whatever

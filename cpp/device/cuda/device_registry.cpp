@@ -37,12 +37,14 @@ int cuda_device_count() {
   return std::min(count, kMaxDevices);
 }
 
+CudaDevice* cuda_device_if_used(int index) noexcept {
+  if (index < 0 || index >= kMaxDevices) return nullptr;
+  return registry().devices[static_cast<size_t>(index)].load(std::memory_order_acquire);
+}
+
 CudaDevice& cuda_device(int index) {
+  if (CudaDevice* device = cuda_device_if_used(index); device != nullptr) return *device;
   Registry& all = registry();
-  if (index >= 0 && index < kMaxDevices) {
-    CudaDevice* device = all.devices[static_cast<size_t>(index)].load(std::memory_order_acquire);
-    if (device != nullptr) return *device;
-  }
   const int count = cuda_device_count();
   if (index < 0 || index >= count) {
     throw DeviceError(str("cuda:", index, " does not exist: this process sees ", count,

@@ -52,21 +52,28 @@ std::string error_text(const DriverApi& api, CUresult result) {
 
 std::string version_text(int version) { return str(version / 1000, ".", version % 1000 / 10); }
 
+void check_version(DriverApi& api) {
+  const CUresult result = api.cuDriverGetVersion != nullptr ? api.cuDriverGetVersion(&api.version)
+                                                            : CUDA_ERROR_NOT_FOUND;
+  if (result != CUDA_SUCCESS) {
+    throw DeviceError(str("the NVIDIA driver (", api.library, ") does not tell its version: ",
+                          error_text(api, result), "; check nvidia-smi, ", kCpuAdvice));
+  }
+  if (api.version < kMinimumDriver) {
+    throw DeviceError(str("the NVIDIA driver (", api.library, ") supports CUDA ",
+                          version_text(api.version), ", at least ", version_text(kMinimumDriver),
+                          " is needed; install a newer driver, ", kCpuAdvice));
+  }
+}
+
 void initialise(DriverApi& api) {
   if (const CUresult result = api.cuInit(0); result != CUDA_SUCCESS) {
-    const char* advice =
-        result == CUDA_ERROR_NO_DEVICE
-            ? "no GPU is visible to this process: check nvidia-smi, the container's "
-              "GPU access and CUDA_VISIBLE_DEVICES, "
-            : "check nvidia-smi, ";
+    const char* advice = result == CUDA_ERROR_NO_DEVICE
+                             ? "no GPU is visible to this process: check nvidia-smi, the "
+                               "container's GPU access and CUDA_VISIBLE_DEVICES, "
+                             : "check nvidia-smi, ";
     throw DeviceError(
         str("CUDA cannot be initialised: ", error_text(api, result), "; ", advice, kCpuAdvice));
-  }
-  api.cuDriverGetVersion(&api.version);
-  if (api.version < kMinimumDriver) {
-    throw DeviceError(str("the NVIDIA driver supports CUDA ", version_text(api.version),
-                          ", at least ", version_text(kMinimumDriver),
-                          " is needed; install a newer driver, ", kCpuAdvice));
   }
 }
 
@@ -102,6 +109,7 @@ std::unique_ptr<DriverApi> open_library(const std::string& library) {
   if (api->name == nullptr && (since) <= kMinimumDriver) missing += " " #name;
   CUDAEXEC_CUDA_ENTRIES(CUDAEXEC_CUDA_FIND)
 #undef CUDAEXEC_CUDA_FIND
+  check_version(*api);
   if (!missing.empty()) {
     throw DeviceError(str("the NVIDIA driver (", library, ") lacks:", missing,
                           "; install a complete driver (CUDA ", version_text(kMinimumDriver),

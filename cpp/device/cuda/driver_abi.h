@@ -171,12 +171,12 @@ enum CUmemAllocationGranularity_flags : unsigned {
   CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
 };
 
-// Flags that are plain integers in the calls.
+// Flags that are plain integers in the calls. cuda.h has macros for two of them, hence the names.
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 inline constexpr unsigned CU_EVENT_WAIT_DEFAULT = 0;
-inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
-inline constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE = 1;
+inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE_ = 1;
+inline constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE_ = 1;
 
 /// The legacy default stream is null or this; the other is the per-thread default stream.
 inline CUstream legacy_stream() noexcept { return reinterpret_cast<CUstream>(uintptr_t{1}); }

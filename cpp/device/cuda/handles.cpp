@@ -6,12 +6,20 @@
 namespace cudaexec::cuda {
 namespace {
 
-/// A process that is ending has given its GPU objects back already.
-bool is_failure(CUresult result) noexcept {
-  return result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED;
+/// A failure is reported and tried again: the caller's context matters more than the reason.
+void pop_context(const DriverApi& api) noexcept {
+  CUcontext popped = nullptr;
+  const CUresult result = api.cuCtxPopCurrent(&popped);
+  if (result == CUDA_SUCCESS) return;
+  report_cleanup_result("cuCtxPopCurrent", result);
+  api.cuCtxPopCurrent(&popped);
 }
 
-void report(const char* call, CUresult result) noexcept {
+}  // namespace
+
+void report_cleanup_result(const char* call, CUresult result) noexcept {
+  // A process that is ending has given its GPU objects back already.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
   try {
     report_cleanup_failure(call, describe_result(result));
   } catch (...) {  // no memory for the reason
@@ -19,32 +27,30 @@ void report(const char* call, CUresult result) noexcept {
   }
 }
 
-}  // namespace
-
 ContextGuard::ContextGuard(CUcontext context) { CUDAEXEC_CU(cuCtxPushCurrent, context); }
 
 ContextGuard::~ContextGuard() {
+  if (const DriverApi* api = driver_if_initialised(); api != nullptr) pop_context(*api);
+}
+
+CleanupContext::CleanupContext(CUcontext context, const char* call) noexcept {
   const DriverApi* api = driver_if_initialised();
   if (api == nullptr) return;
-  CUcontext popped = nullptr;
-  if (const CUresult result = api->cuCtxPopCurrent(&popped); is_failure(result)) {
-    report("cuCtxPopCurrent", result);
-  }
+  const CUresult result = api->cuCtxPushCurrent(context);
+  if (result == CUDA_SUCCESS) driver_ = api;
+  report_cleanup_result(call, result);
+}
+
+CleanupContext::~CleanupContext() {
+  if (driver_ != nullptr) pop_context(*driver_);
 }
 
 void handle_detail::destroy(CUcontext context, uint64_t handle, Destroyer destroy,
                             const char* call) noexcept {
-  const DriverApi* api = driver_if_initialised();
-  if (api == nullptr) return;
-  if (const CUresult result = api->cuCtxPushCurrent(context); result != CUDA_SUCCESS) {
-    if (is_failure(result)) report(call, result);
-    return;
+  const CleanupContext current(context, call);
+  if (current.driver() != nullptr) {
+    report_cleanup_result(call, destroy(*current.driver(), handle));
   }
-  const CUresult result = destroy(*api, handle);
-  CUcontext popped = nullptr;
-  const CUresult restored = api->cuCtxPopCurrent(&popped);
-  if (is_failure(result)) report(call, result);
-  if (is_failure(restored)) report("cuCtxPopCurrent", restored);
 }
 
 }  // namespace cudaexec::cuda

@@ -21,10 +21,27 @@ class CUDAEXEC_API ContextGuard {
   ContextGuard& operator=(const ContextGuard&) = delete;
 };
 
+/// As above for destructors: never throws, and does nothing where the driver cannot be called any
+/// more (a forked child, a process that is ending). A failure is reported as one of `call`.
+class CUDAEXEC_API CleanupContext {
+ public:
+  CleanupContext(CUcontext context, const char* call) noexcept;
+  ~CleanupContext();
+  CleanupContext(const CleanupContext&) = delete;
+  CleanupContext& operator=(const CleanupContext&) = delete;
+  /// The driver, with the context current; null if it cannot be called.
+  [[nodiscard]] const DriverApi* driver() const noexcept { return driver_; }
+
+ private:
+  const DriverApi* driver_ = nullptr;
+};
+
+/// Passes a failed cleanup call to report_cleanup_failure(); a driver that has shut down is none.
+CUDAEXEC_API void report_cleanup_result(const char* call, CUresult result) noexcept;
+
 namespace handle_detail {
 using Destroyer = CUresult (*)(const DriverApi& api, uint64_t handle);
-/// Calls `destroy` with `context` current; a failure goes to report_cleanup_failure(). Does nothing
-/// where the driver cannot be called any more: a forked child, a process that is ending.
+/// Calls `destroy` in a CleanupContext.
 CUDAEXEC_API void destroy(CUcontext context, uint64_t handle, Destroyer destroy,
                           const char* call) noexcept;
 }  // namespace handle_detail
