@@ -1,7 +1,5 @@
 #include "aoti/captured_stderr.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <ostream>
@@ -24,11 +22,8 @@ constinit thread_local bool has_text __attribute__((tls_model("initial-exec"))) 
 thread_local std::string captured;
 
 void put(std::string_view text) {
-  if (capture_detail::depth == 0) {
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
-    return;
-  }
   has_text = true;
+  // Outside of a capture there is nobody to read it: the next one begins by forgetting it.
   captured.append(text.substr(0, kMaxCaptured - std::min(captured.size(), kMaxCaptured)));
 }
 
@@ -63,23 +58,21 @@ std::string StderrCapture::take() {
 
 }  // namespace cudaexec
 
-// libstdc++'s name for std::cerr, for those that look it up here; our own initialiser uses the
-// object itself, since a program may have a copy under that name. Neither it nor its buffer is ever
-// destroyed: generated code may write while the process ends.
+// What generated code finds in place of std::cerr (see elf_prepare.cpp). Neither it nor its buffer
+// is ever destroyed: generated code may write while the process ends.
 extern "C" {
-alignas(std::ostream) unsigned char cudaexec_cerr[sizeof(std::ostream)];
-CUDAEXEC_API extern unsigned char cudaexec_cerr_exported[sizeof(std::ostream)] asm("_ZSt4cerr")
-    __attribute__((alias("cudaexec_cerr")));
+CUDAEXEC_API extern unsigned char cxec_cerr[];
+alignas(std::ostream) unsigned char cxec_cerr[sizeof(std::ostream)];
 }
 
 namespace {
 
 alignas(cudaexec::CapturingBuffer) unsigned char cerr_buffer[sizeof(cudaexec::CapturingBuffer)];
 
-// Before any library that could use it is opened, and before our own initialisers.
+// Before our own initialisers, and before any library that uses it is opened.
 __attribute__((constructor(101))) void make_cerr() {
   auto* made = ::new (static_cast<void*>(cerr_buffer)) cudaexec::CapturingBuffer;
-  ::new (static_cast<void*>(cudaexec_cerr)) std::ostream(made);
+  ::new (static_cast<void*>(cxec_cerr)) std::ostream(made);
 }
 
 }  // namespace

@@ -10,8 +10,7 @@ namespace capture_detail {
 extern constinit thread_local int depth __attribute__((tls_model("initial-exec")));
 }  // namespace capture_detail
 
-/// Lives while this thread runs generated code. What other code, linked with us by chance, writes
-/// outside of it goes to stderr as usual.
+/// Lives while this thread runs generated code.
 class StderrCapture {
  public:
   StderrCapture() noexcept {

@@ -1,6 +1,7 @@
 #include "aoti/elf_image.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -117,6 +118,9 @@ std::string ElfImage::string_at(uint64_t offset, const char* what) const {
     const size_t room = std::min<size_t>(segment.p_filesz - inside, kMaxName);
     const size_t length = ::strnlen(text, room);
     if (length == room) break;
+    const bool printable =
+        std::all_of(text, text + length, [](char c) { return c >= ' ' && c <= '~'; });
+    if (!printable) refuse(str("the ", what, " at offset ", offset, " is no text"));
     return {text, length};
   }
   refuse(str("the ", what, " at offset ", offset, " of the string table lies in no segment"));
@@ -247,6 +251,13 @@ void ElfImage::read_symbols() {
   }
 }
 
+uint64_t ElfImage::name_offset(const ElfSymbol& symbol) const {
+  const auto entry = read<Elf64_Sym>(symbol.entry, "symbol");
+  const auto address = checked_add<uint64_t>(strings_, entry.st_name);
+  if (!address) refuse("a symbol has no name");
+  return offset_of(*address, symbol.name.size() + 1, "symbol name");
+}
+
 int ElfImage::isa_level() const {
   int level = 0;
   for (const Elf64_Phdr& segment : segments_) {
@@ -279,9 +290,7 @@ int ElfImage::note_level(uint64_t offset, uint64_t size, uint64_t align) const {
         const auto length = read<uint32_t>(at + 4, "note");
         if (type == 0xc0008002u && length == 4) {  // GNU_PROPERTY_X86_ISA_1_NEEDED
           const auto bits = read<uint32_t>(at + 8, "note");
-          for (int l = 1; l <= 4; ++l) {
-            if ((bits & 1u << (l - 1)) != 0) level = std::max(level, l);
-          }
+          level = std::max(level, static_cast<int>(std::bit_width(bits)));  // bit 0 is level 1
         }
         at += 8 + padded(length, 8);
       }

@@ -38,12 +38,15 @@ class ElfImage {
   [[nodiscard]] const std::vector<ElfSymbol>& symbols() const noexcept { return symbols_; }
   /// Names of all versions it needs of other libraries.
   [[nodiscard]] std::vector<std::string> needed_versions() const;
-  /// x86-64 level that its note says it needs, 1 to 4; 0 without a note.
+  /// x86-64 level that its note says it needs, from 1 (higher than 4: of CPUs to come); 0 without a
+  /// note.
   [[nodiscard]] int isa_level() const;
   /// Address at which the loader finds the string table, relative to the image.
   [[nodiscard]] uint64_t string_table() const noexcept { return strings_; }
   [[nodiscard]] uint64_t string_table_size() const noexcept { return strings_size_; }
-  /// File range of the section header table (may be empty).
+  /// File offset of a symbol's name.
+  [[nodiscard]] uint64_t name_offset(const ElfSymbol& symbol) const;
+  /// File offset of the section header table.
   [[nodiscard]] uint64_t sections_offset() const noexcept { return header_.e_shoff; }
 
   /// File offset of `size` bytes at a virtual address, which must lie in the file part of one

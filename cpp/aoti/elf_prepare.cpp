@@ -1,9 +1,11 @@
 #include "aoti/elf_prepare.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/str.h"
@@ -15,6 +17,16 @@ constexpr std::string_view kName{kShimsSoname};
 constexpr size_t kNameBytes = kName.size() + 1;
 constexpr uint64_t kPage = 4096;
 
+// Names that generated code wants of the C++ runtime, and ours of the same length.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kRedirected{{
+    {"_ZSt4cerr", "cxec_cerr"},
+    {"__cxa_thread_atexit", "cudaexec_tls_atexit"},
+    {"__cxa_thread_atexit_impl", "cudaexec_tls_atexit_impl"},
+}};
+static_assert(std::all_of(kRedirected.begin(), kRedirected.end(), [](const auto& names) {
+  return names.first.size() == names.second.size();
+}));
+
 uint64_t page_up(uint64_t value) { return (value + kPage - 1) / kPage * kPage; }
 
 class Preparer {
@@ -24,6 +36,7 @@ class Preparer {
 
   std::vector<std::byte> run() {
     put_shims_first();
+    redirect_names();
     drop_unique_bindings();
     drop_executable_stack();
     return std::move(image_);
@@ -152,6 +165,20 @@ class Preparer {
     Elf64_Ehdr header;
     std::memcpy(&header, image_.data(), sizeof(header));
     write(header.e_phoff + index * sizeof(Elf64_Phdr), segment);
+  }
+
+  // In the string table, where wanted names are hashed by nobody. A name that is the tail of
+  // another one stays as it is.
+  void redirect_names() {
+    for (const ElfSymbol& symbol : elf_.symbols()) {
+      if (symbol.defined) continue;
+      for (const auto& [name, ours] : kRedirected) {
+        if (symbol.name != name) continue;
+        const uint64_t place = elf_.name_offset(symbol);
+        if (place == 0 || image_[place - 1] != std::byte{0}) continue;
+        std::memcpy(image_.data() + place, ours.data(), ours.size());
+      }
+    }
   }
 
   void drop_unique_bindings() {

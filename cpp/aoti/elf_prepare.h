@@ -17,6 +17,9 @@ inline constexpr const char* kShimsSoname = "libcudaexec_shims.so.1";
 /// A copy of `image` (parsed as `elf`) in which
 ///  - DT_NEEDED on our shims comes first, added where it is absent (in a spare entry of the dynamic
 ///  table),
+///  - std::cerr and the registration of thread_local destructors are wanted under names of our own,
+///  so that
+///    ours serve generated code and nobody else,
 ///  - no symbol is STB_GNU_UNIQUE, which would keep the library mapped for ever,
 ///  - no executable stack is asked for, which newer C libraries refuse.
 /// @throws TargetError if there is no room for the entry.

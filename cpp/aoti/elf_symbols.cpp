@@ -152,9 +152,9 @@ ElfReport inspect_elf(std::span<const std::byte> image, const std::string& name)
   const std::vector<std::string> versions = elf.needed_versions();
   report.min_glibc = highest_version(versions, "GLIBC_");
   report.min_glibcxx = highest_version(versions, "GLIBCXX_");
-  constexpr std::array<const char*, 5> kLevels{"", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
   report.isa_level = elf.isa_level();
-  report.isa = kLevels[static_cast<size_t>(report.isa_level)];
+  if (report.isa_level == 1) report.isa = "x86-64";
+  if (report.isa_level > 1) report.isa = str("x86-64-v", report.isa_level);
   return report;
 }
 

@@ -23,7 +23,7 @@ struct ElfReport {
                                        // "name@version" where a version is needed
   std::vector<std::string> unique;     // STB_GNU_UNIQUE definitions: they prevent unloading
   std::string isa;                     // x86-64 level marked in the file ("" if none)
-  int isa_level = 0;                   // the same as a number, 1 to 4; 0 if none
+  int isa_level = 0;                   // the same as a number; 0 if none
   std::string min_glibc, min_glibcxx;  // e.g. "2.34", "3.4.30"; "" if none
 };
 

@@ -154,13 +154,18 @@ void untrack_thread_exit(const std::string& path) noexcept {
 
 }  // namespace cudaexec
 
-// The C++ runtime's entry point, found here before libstdc++'s by whatever is linked with us.
-// Others' registrations go on to the C library.
-extern "C" CUDAEXEC_API int __cxa_thread_atexit(void (*destructor)(void*), void* object,
+// What generated code finds in place of the C++ runtime's __cxa_thread_atexit and, where it carries
+// that itself, of the C library's function behind it (see elf_prepare.cpp).
+extern "C" CUDAEXEC_API int cudaexec_tls_atexit(void (*destructor)(void*), void* object,
                                                 void* library) {
   try {
     if (cudaexec::keep(destructor, object, library)) return 0;
   } catch (...) {  // no memory for the list: the C library's way only keeps the library mapped
   }
   return __cxa_thread_atexit_impl(destructor, object, library);
+}
+
+extern "C" CUDAEXEC_API int cudaexec_tls_atexit_impl(void (*destructor)(void*), void* object,
+                                                     void* library) {
+  return cudaexec_tls_atexit(destructor, object, library);
 }

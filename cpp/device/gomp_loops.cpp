@@ -142,13 +142,17 @@ CUDAEXEC_SHARED_LOOP(nonmonotonic_dynamic, false)
 CUDAEXEC_SHARED_LOOP(nonmonotonic_guided, true)
 
 // schedule(runtime): OMP_SCHEDULE is not read, the schedule is static.
-CUDAEXEC_GOMP bool GOMP_loop_runtime_start(long start, long end, long step, long* begin,
-                                           long* finish) {
-  return cudaexec::start_static(start, end, step, 0, begin, finish);
-}
-CUDAEXEC_GOMP bool GOMP_loop_runtime_next(long* begin, long* finish) {
-  return cudaexec::next(begin, finish);
-}
+#define CUDAEXEC_RUNTIME_LOOP(NAME)                                                         \
+  CUDAEXEC_GOMP bool GOMP_loop_##NAME##_start(long start, long end, long step, long* begin, \
+                                              long* finish) {                               \
+    return cudaexec::start_static(start, end, step, 0, begin, finish);                      \
+  }                                                                                         \
+  CUDAEXEC_GOMP bool GOMP_loop_##NAME##_next(long* begin, long* finish) {                   \
+    return cudaexec::next(begin, finish);                                                   \
+  }
+CUDAEXEC_RUNTIME_LOOP(runtime)
+CUDAEXEC_RUNTIME_LOOP(nonmonotonic_runtime)
+CUDAEXEC_RUNTIME_LOOP(maybe_nonmonotonic_runtime)
 
 CUDAEXEC_GOMP void GOMP_loop_end_nowait() { cudaexec::leave_loop(); }
 CUDAEXEC_GOMP void GOMP_loop_end() {

@@ -172,11 +172,11 @@ int64_t spin_budget_ns() noexcept {
 }
 
 int allowed_threads() noexcept {
+  if (!pool.limits_known.load(std::memory_order_acquire)) [[unlikely]]
+    learn_limits();
   const int overridden = pool.overridden.load(std::memory_order_relaxed);
   if (overridden > 0) [[unlikely]]
     return overridden;
-  if (!pool.limits_known.load(std::memory_order_acquire)) [[unlikely]]
-    learn_limits();
   return pool.allowed.load(std::memory_order_relaxed);
 }
 
