@@ -92,7 +92,7 @@ struct PteCompileSpec {
 };
 
 struct PteDelegate {
-  std::string_view id;  // "CudaBackend", "AotiCpuBackend", ...
+  std::string_view id;  // the backend that runs it
   FileBlob processed;   // the payload; may be empty
   bool is_inline = false;
   std::vector<PteCompileSpec> compile_specs;
