@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cudaexec.export.segments import Buffer
 from cudaexec.export import slots
+from cudaexec.export.segments import Buffer
 
 MANIFEST_KEY: Final = slots.MANIFEST_KEY
 MANIFEST_VERSION: Final = 1
