@@ -11,6 +11,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_method.cpp
     python/bind_module.cpp
     python/bind_ops.cpp
+    python/bind_ops_attention.cpp
     python/bind_ops_convolution.cpp
     python/bind_ops_linear.cpp
     python/bind_ops_misc.cpp
