@@ -25,6 +25,9 @@ class ExportOptions:
         cache_dir: where the compiled parts that all models share are kept; None for
             `$CUDAEXEC_CACHE`, else `~/.cache/cudaexec`. A directory that cannot be written is
             read, and the export works without it.
+        precompiled_headers: keep torch's C++ headers in precompiled form in the cache. That takes
+            430 MB and 15 s of processor time once, and saves 3 s of it in every further export;
+            worth it for many exports. The environment variable `CUDAEXEC_PCH=1` does the same.
         strict: trace with TorchDynamo (`torch.export`'s `strict=True`) instead of plain Python.
         keep_sources: a directory that receives the generated C++ sources, for debugging.
     """
@@ -33,6 +36,7 @@ class ExportOptions:
     progress: bool | None = None
     compiler: str | None = None
     cache_dir: str | PathLike[str] | None = None
+    precompiled_headers: bool = False
     strict: bool = False
     keep_sources: str | PathLike[str] | None = None
 

@@ -40,14 +40,24 @@ class _Unit:
         return hashlib.sha256(self.key().encode()).hexdigest()[:24]
 
 
+# What a precompiled header holds for each kind of source.
+_PREFIXES = {
+    "wrapper": "#include <torch/csrc/inductor/aoti_include/cpu.h>\n",
+    "kernels": "#include <torch/csrc/inductor/cpp_prefix.h>\n",
+}
+
+
 class ProgramBuilder:
     """Compiles each distinct source once; the container half comes from the cache."""
 
-    def __init__(self, toolchain: Toolchain, cache: BuildCache, directory: Path) -> None:
-        """Args: directory: a private directory for objects."""
+    def __init__(
+        self, toolchain: Toolchain, cache: BuildCache, directory: Path, *, precompile: bool
+    ) -> None:
+        """Args: directory: a private one, for objects. precompile: keep precompiled headers."""
         self._toolchain = toolchain
         self._cache = cache
         self._directory = directory
+        self._precompile = precompile
         self._objects: dict[str, Future[Path]] = {}
         self._overlay: tuple[Path | None] | None = None
         self.shared_half_cached = True
@@ -80,7 +90,7 @@ class ProgramBuilder:
             self._overlay = (overlay(self._cache, code.include_dirs),)
         if self._overlay[0] is not None:
             base = base.with_first_include(str(self._overlay[0]))
-        wrapper = "#include <torch/csrc/inductor/aoti_include/cpu.h>\n" + code.wrapper
+        wrapper = _PREFIXES["wrapper"] + code.wrapper
         return [
             _Unit("container", code.interface, base, _WRAPPER_OPTIMISE),
             _Unit("wrapper", wrapper, base, _WRAPPER_OPTIMISE),
@@ -100,16 +110,34 @@ class ProgramBuilder:
         source = folder / f"{unit.kind}.cpp"
         source.write_text(unit.text, encoding="utf-8")
         output = folder / f"{unit.kind}.o"
-        self._toolchain.compile(source, output, unit.flags, unit.optimise)
+        prefix = self._prefix(unit) if self._precompile else None
+        self._toolchain.compile(source, output, unit.flags, unit.optimise, prefix)
         return output
 
+    def _prefix(self, unit: _Unit) -> Path | None:
+        """Return a header whose precompiled form lies beside it in the cache."""
+        text = _PREFIXES.get(unit.kind)
+        if text is None:
+            return None
+        header = _Unit(unit.kind + " header", text, unit.flags, unit.optimise)
+        key = self._cache_key(header)
+        plain, _ = self._cache.get("prefix.h", key, lambda target: _write(target, text))
+
+        def build(target: Path) -> None:
+            self._toolchain.precompile(plain, target, unit.flags, unit.optimise)
+
+        compiled, _ = self._cache.get("prefix.h.gch", key, build)
+        return plain if compiled.parent == plain.parent else None
+
     def _shared(self, unit: _Unit) -> Path:
-        key = "\n".join((torch.__version__, self._toolchain.compiler.version, unit.key()))
         path, cached = self._cache.get(
-            "container.o", key, lambda target: self._compile_to(unit, target)
+            "container.o", self._cache_key(unit), lambda target: self._compile_to(unit, target)
         )
         self.shared_half_cached = self.shared_half_cached and cached
         return path
+
+    def _cache_key(self, unit: _Unit) -> str:
+        return "\n".join((torch.__version__, self._toolchain.compiler.version, unit.key()))
 
     def _compile_to(self, unit: _Unit, target: Path) -> None:
         target.write_bytes(self._compile(unit).read_bytes())
@@ -121,3 +149,7 @@ class ProgramBuilder:
         output = folder / "program.so"
         self._toolchain.link(objects, output, level)
         return output.read_bytes()
+
+
+def _write(target: Path, text: str) -> None:
+    target.write_text(text, encoding="utf-8")

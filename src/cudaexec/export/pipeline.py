@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import platform
 import tempfile
 import threading
@@ -178,7 +179,12 @@ class _Export:
         refuse(missing)
 
     def _compile(self, methods: list[CompiledMethod], sources: list[list[GeneratedCode]]) -> None:
-        builder = ProgramBuilder(self._toolchain, self._cache, self._directory / "build")
+        builder = ProgramBuilder(
+            self._toolchain,
+            self._cache,
+            self._directory / "build",
+            precompile=self._options.precompiled_headers or bool(os.environ.get("CUDAEXEC_PCH")),
+        )
         binaries = builder.build(sources)
         self._cached = builder.shared_half_cached
         for method, codes, built in zip(methods, sources, binaries, strict=True):

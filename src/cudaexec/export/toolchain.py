@@ -166,14 +166,35 @@ class Toolchain:
         """Args: compiler: from `find_compiler`."""
         self.compiler = compiler
 
-    def compile(self, source: Path, output: Path, flags: FlagSet, optimise: str) -> None:
-        """Compile one source; paths in the object do not depend on where it lies."""
+    def precompile(self, header: Path, output: Path, flags: FlagSet, optimise: str) -> None:
+        """Write a header in the compiler's precompiled form."""
+        arguments = [*flags.arguments(optimise), "-x", "c++-header", str(header), "-o", str(output)]
+        self._run(arguments, header.parent)
+
+    def compile(
+        self,
+        source: Path,
+        output: Path,
+        flags: FlagSet,
+        optimise: str,
+        prefix: Path | None = None,
+    ) -> None:
+        """Compile one source; paths in the object do not depend on where it lies.
+
+        Args:
+            source: the file.
+            output: the object.
+            flags: of its level.
+            optimise: like "-O3".
+            prefix: a header that is included first; its precompiled form lies beside it.
+        """
         seed = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
         self._run(
             [
                 *flags.arguments(optimise),
                 f"-ffile-prefix-map={source.parent}=.",
                 f"-frandom-seed={seed}",
+                *(["-include", str(prefix)] if prefix is not None else []),
                 "-c",
                 source.name,
                 "-o",
