@@ -4,12 +4,20 @@ set(_gemm_flags -O3 -ffp-contract=fast -Wno-uninitialized -Wno-maybe-uninitializ
 set(_avx2_flags ${_gemm_flags} -mavx2 -mfma -mf16c)
 set(_avx512_flags ${_avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl
                   -mprefer-vector-width=512)
-set_source_files_properties(ops/gemm_portable.cpp PROPERTIES COMPILE_OPTIONS "${_gemm_flags}")
-set_source_files_properties(ops/gemm_avx2.cpp PROPERTIES COMPILE_OPTIONS "${_avx2_flags}")
-set_source_files_properties(ops/gemm_avx512.cpp PROPERTIES COMPILE_OPTIONS "${_avx512_flags}")
+set_source_files_properties(ops/gemm_portable.cpp ops/attention_portable.cpp
+                            PROPERTIES COMPILE_OPTIONS "${_gemm_flags}")
+set_source_files_properties(ops/gemm_avx2.cpp ops/attention_avx2.cpp
+                            PROPERTIES COMPILE_OPTIONS "${_avx2_flags}")
+set_source_files_properties(ops/gemm_avx512.cpp ops/attention_avx512.cpp
+                            PROPERTIES COMPILE_OPTIONS "${_avx512_flags}")
 set_source_files_properties(ops/gemm_avx512bf16.cpp
                             PROPERTIES COMPILE_OPTIONS "${_avx512_flags};-mavx512bf16")
 set(CUDAEXEC_GEMM_SOURCES
+    ops/attention.cpp
+    ops/attention_avx2.cpp
+    ops/attention_avx512.cpp
+    ops/attention_portable.cpp
+    ops/attention_run.cpp
     ops/convolution.cpp
     ops/convolution_engine.cpp
     ops/convolution_gather.cpp

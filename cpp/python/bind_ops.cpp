@@ -108,6 +108,7 @@ void register_ops(py::module_& m) {
       });
   register_linear_ops(ops);
   register_convolution_ops(ops);
+  register_attention_ops(ops);
 }
 
 }  // namespace cudaexec::python

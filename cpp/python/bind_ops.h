@@ -13,6 +13,7 @@ namespace py = pybind11;
 void register_ops(py::module_& m);
 void register_linear_ops(py::module_& m);
 void register_convolution_ops(py::module_& m);
+void register_attention_ops(py::module_& m);
 
 /// Memory of an operator called outside a run.
 OpContext ops_context();
