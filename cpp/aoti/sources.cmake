@@ -18,6 +18,7 @@ set(CUDAEXEC_AOTI_SOURCES
     aoti/shims/cpu_embedding.cpp
     aoti/shims/cpu_index.cpp
     aoti/shims/cpu_layout.cpp
+    aoti/shims/cpu_attention.cpp
     aoti/shims/cpu_convolution.cpp
     aoti/shims/cpu_linear.cpp
     aoti/shims/cpu_misc.cpp
