@@ -68,6 +68,10 @@ test: lint $(VENV)/.installed $(VENV)/.test-deps .venv-et/.installed .venv-other
 	CUDAEXEC_ET_PYTHON="$(CURDIR)/.venv-et/bin/python" CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" \
 		$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# The types of the extension, from the signatures in it; a test compares the file with the extension.
+stubs: $(VENV)/.installed $(VENV)/.test-deps
+	$(BIN)/python tools/make_stub.py
+
 # XNNPACK as a peer of the benchmarks, without its dependencies, beside the environment.
 .bench-site/.installed: $(VENV)/.deps
 	$(PIP) install --no-deps --target .bench-site 'executorch==1.5.1' ruamel.yaml tabulate torchao

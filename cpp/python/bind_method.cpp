@@ -1,3 +1,4 @@
+#include "python/annotations.h"
 #include "python/bindings.h"
 #include "python/method_call.h"
 #include "python/specs.h"
@@ -21,11 +22,11 @@ void register_method(py::module_& m) {
       .def_property_readonly(
           "name", [](const PyMethod& self) { return self.spec().name; }, "Its name in the program.")
       .def_property_readonly(
-          "inputs", [](const PyMethod& self) { return input_specs(self.spec()); },
-          "list[TensorSpec]: the flat inputs.")
+          "inputs", [](const PyMethod& self) { return SpecList(input_specs(self.spec())); },
+          "The flat inputs, in the order of the structure.")
       .def_property_readonly(
-          "outputs", [](const PyMethod& self) { return output_specs(self.spec()); },
-          "list[TensorSpec]: the flat outputs.")
+          "outputs", [](const PyMethod& self) { return SpecList(output_specs(self.spec())); },
+          "The flat outputs, in the order of the structure.")
       .def("__repr__", [](const PyMethod& self) {
         return "<cudaexec.Method " + method_text(self.spec()) + ">";
       });

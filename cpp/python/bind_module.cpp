@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "python/annotations.h"
 #include "python/bind_errors.h"
 #include "python/bind_tensor.h"
 #include "python/bindings.h"
@@ -45,12 +46,15 @@ class PyModule {
   std::shared_ptr<PyMethod> forward_;
 };
 
-std::shared_ptr<PyModule> load(const std::string& pte, const std::string& ptd,
+/// Paths come as bytes: they need not be text.
+std::shared_ptr<PyModule> load(const py::bytes& pte, const py::bytes& ptd,
                                const std::string& device, int threads, bool verify,
                                size_t memory_limit, const std::string& isa) {
   const LoadOptions options{threads, verify, memory_limit, isa};
+  const std::string pte_path = pte;
+  const std::string ptd_path = ptd;
   return std::make_shared<PyModule>(
-      without_gil([&] { return Module::load(pte, ptd, device, options); }));
+      without_gil([&] { return Module::load(pte_path, ptd_path, device, options); }));
 }
 
 PyObject* forward(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
@@ -78,20 +82,17 @@ PyMethodDef forward_definition{
     METH_FASTCALL | METH_KEYWORDS,
     "forward($self, /, *args, **kwargs)\n--\n\n"
     "Runs the method 'forward'; calling the module does the same.\n\n"
-    "Inputs are given as the model was called, by position or by name: numpy arrays, torch "
-    "tensors,\n"
-    "cudaexec tensors, objects with __dlpack__ or the buffer protocol, of exactly the exported "
-    "dtypes.\n"
-    "Their memory is never written. Outputs have the structure that the model returned and own "
-    "their\n"
-    "memory: torch tensors if an input was one, else numpy arrays if an input was one, else\n"
-    "cudaexec.Tensor.\n\n"
+    "Inputs are given as the model was called, by position or by name: numpy arrays, torch\n"
+    "tensors, cudaexec tensors, objects with __dlpack__ or the buffer protocol, of exactly the\n"
+    "exported dtypes. Their memory is never written. Outputs have the structure that the model\n"
+    "returned and own their memory: torch tensors if an input was one, else numpy arrays if an\n"
+    "input was one, else cudaexec.Tensor.\n\n"
     "Raises InputError, ShapeError, DtypeError or DeviceError, naming the input, before anything\n"
     "runs; OutOfMemory; ClosedError."};
 
-py::dict memory_stats(const PyModule& self) {
+ByteCounts memory_stats(const PyModule& self) {
   const MemoryStats stats = without_gil([&] { return self.module().memory_stats(); });
-  py::dict fields;
+  ByteCounts fields;
   fields["weights_mapped"] = stats.weights_mapped;
   fields["weights_private"] = stats.weights_private;
   fields["state"] = stats.state;
@@ -101,15 +102,15 @@ py::dict memory_stats(const PyModule& self) {
   return fields;
 }
 
-py::dict state_dict(const PyModule& self) {
-  py::dict result;
+TensorsByName state_dict(const PyModule& self) {
+  TensorsByName result;
   for (auto& [name, tensor] : without_gil([&] { return self.module().state(); })) {
     result[py::str(name)] = make_tensor(std::move(tensor));
   }
   return result;
 }
 
-void load_weights(const PyModule& self, const py::dict& weights) {
+void load_weights(const PyModule& self, const ArraysByName& weights) {
   Borrowed borrowed;
   std::vector<std::pair<std::string, Tensor>> values;
   for (const auto& [key, value] : weights) {
@@ -123,7 +124,7 @@ void load_weights(const PyModule& self, const py::dict& weights) {
   without_gil([&] { self.module().load_weights(values); });
 }
 
-py::object stats(const PyModule& self) {
+ArraysByName stats(const PyModule& self) {
   const std::string text = without_gil([&] { return self.module().describe_json(); });
   return py::module_::import("json").attr("loads")(text);
 }
@@ -140,9 +141,11 @@ std::string repr(const PyModule& self) {
 using Class = py::class_<PyModule, std::shared_ptr<PyModule>>;
 
 void bind_state(Class& cls) {
-  cls.def("memory_stats", &memory_stats,
-          "Bytes in use: weights_mapped (used in place from the file), weights_private, state\n"
-          "(mutable buffers), working_current, working_peak, cached (trim() returns it).")
+  cls.def(
+         "memory_stats", &memory_stats,
+         "Bytes in use, by purpose.\n\n"
+         "weights_mapped (used in place from the file), weights_private, state (mutable buffers),\n"
+         "working_current, working_peak, cached (trim() returns it).")
       .def(
           "trim",
           [](const PyModule& self) { return without_gil([&] { return self.module().trim(); }); },
@@ -163,10 +166,12 @@ void bind_state(Class& cls) {
 
 void bind_lifetime(Class& cls) {
   cls.def("close", &close,
-          "Frees everything, after calls in flight. Later calls raise ClosedError; outputs stay\n"
-          "valid. Closing twice does nothing.")
-      .def_property_readonly("closed", [](const PyModule& self) { return self.module().closed(); })
-      .def("__enter__", [](const py::object& self) { return self; })
+          "Frees everything, after calls in flight.\n\n"
+          "Later calls raise ClosedError; outputs stay valid. Closing twice does nothing.")
+      .def_property_readonly(
+          "closed", [](const PyModule& self) { return self.module().closed(); },
+          "Whether close() was called.")
+      .def("__enter__", [](const std::shared_ptr<PyModule>& self) { return self; })
       .def("__exit__", [](const PyModule& self, const py::args&) { close(self); });
 }
 
@@ -178,9 +183,8 @@ void register_module(py::module_& m) {
   cls.def_static("_load", &load, py::arg("pte"), py::arg("ptd"), py::arg("device"), py::kw_only(),
                  py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"))
       .def("method", &PyModule::method, py::arg("name"),
-           "The method of that name. Raises InputError if there is none, TargetError or "
-           "NotSupported\n"
-           "if it cannot run here.")
+           "The method of that name.\n\n"
+           "Raises InputError if there is none, TargetError or NotSupported if it cannot run here.")
       .def_property_readonly(
           "methods", [](const PyModule& self) { return self.module().method_names(); },
           "Names of the methods, in the order of export.")

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "python/annotations.h"
 #include "python/bindings.h"
 #include "python/gil.h"
 #include "python/numpy_array.h"
@@ -16,10 +17,12 @@
 namespace cudaexec::python {
 namespace {
 
+using Number = py::typing::Union<py::bool_, py::int_, py::float_>;
+
 PyTypeObject* tensor_type = nullptr;
 
-py::tuple to_tuple(const Dims& dims) {
-  py::tuple items(dims.size());
+IntTuple to_tuple(const Dims& dims) {
+  IntTuple items(dims.size());
   for (size_t i = 0; i < dims.size(); ++i) items[i] = dims[i];
   return items;
 }
@@ -47,21 +50,21 @@ py::object dlpack(const TensorObject& self, const py::object& stream,
   return make_dlpack_capsule(copied ? packed_copy(self.tensor) : self.tensor, versioned, copied);
 }
 
-py::object array_protocol(const TensorObject& self, const py::object& dtype,
-                          const py::object& copy) {
+NumpyArray array_protocol(const TensorObject& self, const py::object& dtype,
+                          std::optional<bool> copy) {
   const py::object array = array_from_tensor(self.tensor);
   const bool same = dtype.is_none() || py::object(array.attr("dtype")).equal(dtype);
-  const bool forbidden = !copy.is_none() && !copy.cast<bool>();
-  if (same && (copy.is_none() || forbidden)) return array;
+  const bool forbidden = copy == false;
+  if (same && (!copy || forbidden)) return NumpyArray(array);
   if (forbidden) {
     throw py::value_error(str("__array__: dtype ", std::string(py::str(dtype)),
                               " needs a copy of the ", dtype_name(self.tensor.dtype()),
                               " tensor, but copy=False"));
   }
-  return array.attr("astype")(same ? array.attr("dtype") : dtype);
+  return NumpyArray(array.attr("astype")(same ? array.attr("dtype") : dtype));
 }
 
-py::object item(const TensorObject& self) {
+Number item(const TensorObject& self) {
   if (self.tensor.numel() != 1) {
     throw InputError(str("only a tensor of one element has an item; this one is ",
                          describe(self.tensor), ": use tolist() or numpy()"));
@@ -108,17 +111,18 @@ void bind_properties(py::class_<TensorObject>& cls) {
 
 void bind_conversions(py::class_<TensorObject>& cls) {
   cls.def(
-         "numpy", [](const TensorObject& self) { return array_from_tensor(self.tensor); },
+         "numpy",
+         [](const TensorObject& self) { return NumpyArray(array_from_tensor(self.tensor)); },
          "A numpy array over the same memory. bfloat16 needs the package ml_dtypes.\n\n"
          "Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU.")
       .def("__array__", &array_protocol, py::arg("dtype") = py::none(),
            py::arg("copy") = py::none())
       .def(
-          "to_host", [](const py::object& self) { return self; },
+          "to_host", [](const py::object& self) { return TensorResult(self); },
           "The tensor in host memory: this object itself if it is there.")
       .def("item", &item, "The one element as a Python bool, int or float.")
       .def(
-          "tolist", [](const TensorObject& self) { return tensor_to_list(self.tensor); },
+          "tolist", [](const TensorObject& self) { return AnyObject(tensor_to_list(self.tensor)); },
           "Elements as nested lists of bool, int or float.")
       .def("__len__", &length)
       .def("__bool__", [](const TensorObject& self) { return item(self).cast<bool>(); })

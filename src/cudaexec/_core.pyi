@@ -1,0 +1,218 @@
+"""Types of the compiled core; written by tools/make_stub.py."""
+
+import typing
+
+import numpy
+
+import cudaexec.specs
+
+@typing.final
+class Method:
+    """One entry point of a program; call it as the model was called.
+
+    It keeps what it needs of its module alive. Any number of threads may call it.
+    """
+
+    def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Run the method."""
+
+    def __repr__(self) -> str: ...
+    @property
+    def inputs(self) -> list[cudaexec.specs.TensorSpec]:
+        """The flat inputs, in the order of the structure."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+
+    @property
+    def outputs(self) -> list[cudaexec.specs.TensorSpec]:
+        """The flat outputs, in the order of the structure."""
+
+@typing.final
+class Module:
+    """A loaded program; made by cudaexec.load(). Any number of threads may use it."""
+
+    def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Run the method."""
+
+    def __enter__(self) -> Module: ...
+    def __exit__(self, *args: typing.Any) -> None: ...
+    def __repr__(self) -> str: ...
+    @staticmethod
+    def _load(
+        pte: bytes,
+        ptd: bytes,
+        device: str,
+        *,
+        threads: int,
+        verify: bool,
+        memory_limit: int,
+        isa: str,
+    ) -> Module: ...
+    def close(self) -> None:
+        """Frees everything, after calls in flight.
+
+        Later calls raise ClosedError; outputs stay valid. Closing twice does nothing.
+        """
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+
+    def forward(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Runs the method 'forward'; calling the module does the same.
+
+        Inputs are given as the model was called, by position or by name: numpy arrays, torch
+        tensors, cudaexec tensors, objects with __dlpack__ or the buffer protocol, of exactly the
+        exported dtypes. Their memory is never written. Outputs have the structure that the model
+        returned and own their memory: torch tensors if an input was one, else numpy arrays if an
+        input was one, else cudaexec.Tensor.
+
+        Raises InputError, ShapeError, DtypeError or DeviceError, naming the input, before
+        anything
+        runs; OutOfMemory; ClosedError.
+        """
+
+    def load_weights(self, weights: dict[str, typing.Any]) -> None:
+        """Replaces weights and buffers by name, all of them or (on an error) none.
+
+        weights: names to arrays of the same dtype and shape; the values are copied.
+        Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.
+        """
+
+    def manual_seed(self, seed: int) -> None:
+        """Seeds the random numbers of the program (0 <= seed < 2**64)."""
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes in use, by purpose.
+
+        weights_mapped (used in place from the file), weights_private, state (mutable buffers),
+        working_current, working_peak, cached (trim() returns it).
+        """
+
+    def method(self, name: str) -> Method:
+        """The method of that name.
+
+        Raises InputError if there is none, TargetError or NotSupported if it cannot run here.
+        """
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods, in the order of export."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError."""
+
+    def stats(self) -> dict[str, typing.Any]:
+        """Files, methods, and for each method which code runs and why other code does not."""
+
+    def trim(self) -> int:
+        """Returns cached memory to the system; gives the bytes released."""
+
+@typing.final
+class Tensor:
+    """A tensor in memory that cudaexec owns: an output of a program, or a weight.
+
+    It takes part in DLPack, the buffer protocol and numpy's __array__, all without a copy, and
+    stays valid after its module is closed.
+    """
+
+    def __array__(
+        self, dtype: typing.Any = None, copy: bool | None = None
+    ) -> numpy.ndarray[typing.Any, typing.Any]: ...
+    def __bool__(self) -> bool: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: typing.Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> typing.Any:
+        """A DLPack capsule that shares the memory, or holds a copy if copy=True."""
+
+    __dlpack_c_exchange_api__: typing.ClassVar[typing.Any]
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __float__(self) -> float: ...
+    def __int__(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __repr__(self) -> str: ...
+    @property
+    def device(self) -> str:
+        """'cpu' or 'cuda:<index>'."""
+
+    @property
+    def dtype(self) -> str:
+        """Element type by name, such as 'float32' or 'bfloat16'."""
+
+    def item(self) -> bool | int | float:
+        """The one element as a Python bool, int or float."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements if they were packed."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+
+    def numpy(self) -> numpy.ndarray[typing.Any, typing.Any]:
+        """A numpy array over the same memory. bfloat16 needs the package ml_dtypes.
+
+        Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU.
+        """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, in elements."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distances between neighbours along each dimension, in elements (not bytes)."""
+
+    def to_host(self) -> Tensor:
+        """The tensor in host memory: this object itself if it is there."""
+
+    def tolist(self) -> typing.Any:
+        """Elements as nested lists of bool, int or float."""
+
+__version__: str
+
+def _error_codes() -> dict[str, typing.Any]:
+    """Class names with their numbers, as the core has them."""
+
+_format: typing.Any
+
+_ops: typing.Any
+
+_ops_misc: typing.Any
+
+_testing: typing.Any
+
+def exported_symbols(path: str) -> list[str]:
+    """Names that the shared library at `path` defines for others.
+
+    Raises FileError if it cannot be read, FormatError if it is not an ELF64 library.
+    """
+
+def inspect_elf(image: bytes, name: str = "<library>") -> dict[str, typing.Any]:
+    """What an ELF64 x86-64 shared object needs, without opening it.
+
+    Returns a dict: needed (DT_NEEDED names), unknown_needed (of these, those that programs may
+    not use), undefined (symbols it wants), missing (of these, those that this process cannot
+    supply, as 'name' or 'name@version'), unique (STB_GNU_UNIQUE definitions), isa (the marked
+    x86-64 level or ''), min_glibc, min_glibcxx ('2.34', '3.4.30' or '').
+
+    Raises FormatError for anything else or a damaged image.
+    """
+
+def log_level() -> str:
+    """The current level."""
+
+def set_log_level(level: str) -> None:
+    """Sets what is written to stderr: 'debug', 'info', 'warning', 'error' or 'off'.
+
+    The default is 'off', or the environment variable CUDAEXEC_LOG.
+    """
