@@ -59,15 +59,13 @@ bool holds_symbol_address(const Elf64_Rela& entry) {
          ELF64_R_SYM(entry.r_info) != 0;
 }
 
-}  // namespace
-
-std::vector<std::pair<std::string, std::string>> bound_symbol_owners(const SharedObject& library) {
+SymbolOwners owners_of(void* handle, const std::string& name) {
   link_map* map = nullptr;
-  if (::dlinfo(library.handle(), RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) {
-    throw InternalError(str("the loader does not tell about '", library.name(), "'"));
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) {
+    throw InternalError(str("the loader does not tell about '", name, "'"));
   }
   const LoadedTables loaded = read_tables(*map);
-  std::vector<std::pair<std::string, std::string>> owners;
+  SymbolOwners owners;
   for (int t = 0; t < 2; ++t) {
     for (size_t i = 0; loaded.tables[t] != nullptr && i < loaded.counts[t]; ++i) {
       const Elf64_Rela& entry = loaded.tables[t][i];
@@ -78,6 +76,26 @@ std::vector<std::pair<std::string, std::string>> bound_symbol_owners(const Share
       owners.emplace_back(loaded.strings + symbol.st_name, file_of(*place - entry.r_addend));
     }
   }
+  return owners;
+}
+
+}  // namespace
+
+SymbolOwners bound_symbol_owners(const SharedObject& library) {
+  return owners_of(library.handle(), library.name());
+}
+
+SymbolOwners bound_symbol_owners(const std::string& path) {
+  void* handle = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) throw InputError(str("the library ", path, " is not loaded"));
+  SymbolOwners owners;
+  try {
+    owners = owners_of(handle, path);
+  } catch (...) {
+    ::dlclose(handle);
+    throw;
+  }
+  ::dlclose(handle);
   return owners;
 }
 

@@ -10,9 +10,15 @@
 
 namespace cudaexec {
 
+using SymbolOwners = std::vector<std::pair<std::string, std::string>>;
+
 /// (symbol, path of the file that holds the address it is bound to) for every relocation of
 /// `library` against a symbol that it does not define itself; "" where the address is in no file.
-CUDAEXEC_API std::vector<std::pair<std::string, std::string>> bound_symbol_owners(
-    const SharedObject& library);
+CUDAEXEC_API SymbolOwners bound_symbol_owners(const SharedObject& library);
+
+/// The same of a library that is in the process under `path`. Functions that are bound at their
+/// first call and were not called yet count as bound to the library itself.
+/// @throws InputError if it is not loaded.
+CUDAEXEC_API SymbolOwners bound_symbol_owners(const std::string& path);
 
 }  // namespace cudaexec

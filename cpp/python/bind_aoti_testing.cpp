@@ -86,8 +86,10 @@ void register_containers(py::module_& testing) {
           },
           "Address of a symbol, 0 if there is none.")
       .def_property_readonly("path", &SharedObject::path)
-      .def("bound_symbol_owners", &bound_symbol_owners,
+      .def("bound_symbol_owners", py::overload_cast<const SharedObject&>(&bound_symbol_owners),
            "(symbol, file it is bound to) for every symbol that it does not define.");
+  testing.def("bound_symbol_owners", py::overload_cast<const std::string&>(&bound_symbol_owners),
+              py::arg("path"), "The same of a library that is loaded already.");
   testing.def("open_library", &open_library, py::arg("image"), py::arg("name") = "<test>");
   py::class_<Container, std::shared_ptr<Container>>(testing, "Container")
       .def(py::init(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from libraries import HERE, SHIMS, sample_library, testing
+from libraries import HERE, LIB, SHIMS, sample_library, testing
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -100,3 +100,23 @@ ctypes.CDLL(sys.argv[1] + "/say.so").say()
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert done.stderr == "heard\n"
+
+
+@pytest.mark.skipif(not (LIB / "libcudaexec_onednn.so").exists(), reason="built without oneDNN")
+def test_onednn_uses_our_pool() -> None:
+    """Its OpenMP names are ours too, though it is linked with libgomp."""
+    script = f"""
+import ctypes, json, os, sys
+sys.path.insert(0, {str(HERE)!r})
+from libraries import *
+path = str(LIB / "libcudaexec_onednn.so")
+ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+dnnl = next(line.split()[-1] for line in open("/proc/self/maps") if "libdnnl.so" in line)
+print(json.dumps(testing.bound_symbol_owners(dnnl)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    owners = [(n, o) for n, o in json.loads(done.stdout) if n.startswith(("GOMP_", "omp_"))]
+    assert len(owners) >= 8
+    assert [owner for _, owner in owners if not owner.endswith(SHIMS)] == []

@@ -24,7 +24,17 @@ from libraries import (
     testing,
     unpack,
 )
-from test_container import REGEX, REGION_CHECK, SCALE, THROW, WEIGHT, container, mode
+from test_container import (
+    BAD_DTYPE,
+    REGEX,
+    REGION_CHECK,
+    SCALE,
+    SERIAL_CHECK,
+    THROW,
+    WEIGHT,
+    container,
+    mode,
+)
 
 import cudaexec
 
@@ -162,6 +172,24 @@ class TestUnloading:
         models[5:15] = []
         models += [container(fake_model) for _ in range(10)]
         assert [unpack(m.run([floats(1.0), mode(SCALE)])[0]) for m in models] == [[3.0]] * 20
+
+
+@needs_compiler
+def test_code_that_carries_its_own_c_runtime(tmp_path: Path) -> None:
+    """Some compilers link libstdc++ statically and export it; such code keeps to its own copy."""
+    flags = ("-fopenmp", "-static-libstdc++", "-static-libgcc", "-DWITH_LAST_ERROR")
+    image = build(HERE / "fake_model.cpp", tmp_path / "static.so", *flags)
+    assert "libstdc++.so.6" not in cudaexec._core.inspect_elf(image)["needed"]
+    model = container(image)
+    assert unpack(model.run([floats(1.0), mode(REGEX)])[0]) == [1.0]
+    with pytest.raises(cudaexec.errors.NotSupported, match="dtype code 99"):
+        model.run([floats(1.0), mode(BAD_DTYPE)])
+    with pytest.raises(cudaexec.errors.InputError, match="a check of the program failed"):
+        model.run([floats(-1.0), mode(SERIAL_CHECK)])
+    assert unpack(model.run([floats(1.0), mode(SCALE)])[0]) == [3.0]
+    del model
+    gc.collect()
+    assert not mappings()
 
 
 @needs_compiler
