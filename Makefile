@@ -65,7 +65,7 @@ format: $(VENV)/.test-deps
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 
 test: lint $(VENV)/.installed $(VENV)/.test-deps .venv-et/.installed .venv-other/.installed
-	CUDAEXEC_ET_PYTHON="$(CURDIR)/.venv-et/bin/python" CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" \
+	CUDAEXEC_PCH=1 CUDAEXEC_CACHE="$(CURDIR)/.cache/cudaexec" CUDAEXEC_ET_PYTHON="$(CURDIR)/.venv-et/bin/python" CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" \
 		$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # The types of the extension, from the signatures in it; a test compares the file with the extension.
