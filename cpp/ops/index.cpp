@@ -194,12 +194,6 @@ void put(const Region& region, bool accumulate, RowConverter copy) {
 
 }  // namespace
 
-Tensor clone(const Tensor& self, const OpContext& context) {
-  Tensor copy = empty_strided(self.sizes(), strides_like(self), self.dtype(), context);
-  strided_copy(copy, self);
-  return copy;
-}
-
 Tensor index(const Tensor& self, std::span<const Tensor* const> indices, const OpContext& context) {
   const IndexPlan plan = plan_index("index", self, indices, context);
   const Dims strides = ordered_strides(plan.sizes, plan.operands);

@@ -9,9 +9,6 @@
 
 namespace cudaexec::ops {
 
-/// A copy with the strides of `self`, without gaps.
-CUDAEXEC_API Tensor clone(const Tensor& self, const OpContext& context);
-
 /// self[indices]: entry k indexes dimension k (a mask: as many dimensions as it has); null entries
 /// and missing ones take the whole dimension. Indices are int32/int64 (negative ones count from the
 /// end), masks bool or uint8. The result's strides are torch's.

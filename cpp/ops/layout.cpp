@@ -258,6 +258,21 @@ std::vector<int64_t> pad_positions(int64_t size, int64_t before, int64_t after, 
   return positions;
 }
 
+// Padding by nothing or less: torch then keeps the strides of what is left.
+Tensor cut(const Tensor& self, std::span<const int64_t> amounts, const OpContext& context) {
+  Tensor rest = self;
+  for (size_t pair = 0; pair < amounts.size(); pair += 2) {
+    const size_t dim = self.sizes().size() - 1 - pair / 2;
+    const int64_t length = self.size(dim) + amounts[pair] + amounts[pair + 1];
+    if (length < 0) {
+      throw ShapeError(str("pad: ", amounts[pair], " and ", amounts[pair + 1], " around size ",
+                           self.size(dim), " is not possible"));
+    }
+    rest = part(rest, dim, -amounts[pair], length, 1);
+  }
+  return clone(rest, context);
+}
+
 template <typename T>
 void pad_into(const Tensor& input, const std::vector<std::vector<int64_t>>& positions, T filler,
               const Tensor& result) {
@@ -300,6 +315,9 @@ Tensor pad(const Tensor& self, std::span<const int64_t> amounts, std::string_vie
                          "; expected two per padded dimension"));
   }
   if (rank == 0) return contiguous_copy(self, context.allocator, context.stream);
+  const bool only_cuts =
+      std::all_of(amounts.begin(), amounts.end(), [](int64_t n) { return n <= 0; });
+  if (mode == PadMode::kConstant && only_cuts) return cut(self, amounts, context);
   const Tensor input = contiguous(self, context);
   std::vector<std::vector<int64_t>> positions(rank);
   Dims sizes(rank);

@@ -187,6 +187,12 @@ Dims strides_like(const Tensor& tensor) {
   return ordered_strides(tensor.sizes(), {&tensor.strides(), 1});
 }
 
+Tensor clone(const Tensor& self, const OpContext& context) {
+  Tensor copy = empty_strided(self.sizes(), strides_like(self), self.dtype(), context);
+  strided_copy(copy, self);
+  return copy;
+}
+
 namespace {
 
 // Whether strides ascend in the order channels, innermost to outermost space, batch.

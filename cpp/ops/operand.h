@@ -60,6 +60,9 @@ Dims ordered_strides(std::span<const int64_t> sizes, std::span<const Dims> opera
 /// torch.empty_like's strides (memory_format=preserve_format).
 Dims strides_like(const Tensor& tensor);
 
+/// A copy with those strides.
+Tensor clone(const Tensor& self, const OpContext& context);
+
 enum class MemoryFormat { kContiguous, kChannelsLast, kChannelsLast3d };
 /// The format that torch takes the strides of a 4-D or 5-D tensor for.
 MemoryFormat memory_format(const Tensor& tensor);

@@ -12,8 +12,10 @@ from cudaexec import _core
 
 @pytest.fixture(scope="session", autouse=True)
 def _cheap_collections() -> None:
-    """Keeps the collections between tests from visiting all of torch each time."""
-    pytest.importorskip("torch")
+    """Keeps the collections between tests from visiting all of torch each time.
+
+    The test modules have imported it by now, where it is there.
+    """
     gc.collect()
     gc.freeze()
 

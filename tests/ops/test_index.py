@@ -82,7 +82,9 @@ def test_index_large() -> None:
 @pytest.mark.parametrize("bad", [4, -5, 2**40, -(2**63)])
 def test_index_out_of_range(bad: int) -> None:
     self = torch.zeros(4, 2)
-    with pytest.raises(cudaexec.InputError, match=r"index .* is out of range for dimension 0 of si"):
+    with pytest.raises(
+        cudaexec.InputError, match=r"index .* is out of range for dimension 0 of si"
+    ):
         call("index_Tensor", self, [idx(0, bad)])
     with pytest.raises(cudaexec.InputError, match="out of range"):
         call("aoti_torch_index_put_out", self, self, [idx(bad)], torch.ones(2), False)

@@ -130,7 +130,9 @@ def test_scalars() -> None:
 def test_out_of_range(bad: int) -> None:
     out = torch.zeros(3)
     index = torch.tensor([0, bad])
-    with pytest.raises(cudaexec.InputError, match=f"index {bad} is out of range .* expected 0 to 2"):
+    with pytest.raises(
+        cudaexec.InputError, match=f"index {bad} is out of range .* expected 0 to 2"
+    ):
         call("scatter_src_out", out, out, 0, index, torch.ones(2))
     with pytest.raises(cudaexec.InputError, match="out of range"):
         call("scatter_reduce_two_out", out, out, 0, index, torch.ones(2), "sum", True)

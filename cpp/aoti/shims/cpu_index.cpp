@@ -2,6 +2,7 @@
 #include "aoti/shims/fence.h"
 #include "aoti/shims/operands.h"
 #include "ops/index.h"
+#include "ops/operand.h"
 #include "tensor/strided_copy.h"
 
 using cudaexec::AtenTensorHandle;
