@@ -67,6 +67,14 @@ def exported(once: Callable[[str, Callable[[Path], None]], Path]) -> Callable[[s
     return get
 
 
+def pytest_collection_finish() -> None:
+    """Modules that are loaded by now stay: without them a full collection takes little time."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_stays_alive() -> Iterator[None]:
     """Containers and libraries that a test creates are gone when it ends."""
