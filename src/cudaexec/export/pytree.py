@@ -98,9 +98,7 @@ def _kind(cls: Any) -> str:
     if isinstance(cls, type) and issubclass(cls, tuple):
         if hasattr(cls, "_fields"):
             return "namedtuple"
-        if hasattr(cls, "n_sequence_fields"):  # torch.return_types.*
-            return "custom"
-        return "tuple"
+        return "tuple"  # torch.return_types.* too: they are built from a sequence alone
     if dataclasses.is_dataclass(cls):
         return "dataclass"
     return "custom"

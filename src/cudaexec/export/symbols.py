@@ -47,16 +47,26 @@ class SymbolSpec:
 
 @dataclass
 class SymbolTable:
-    """Symbols of one method; `forms` gives for each SymPy symbol its postfix form."""
+    """Symbols of one method.
+
+    Attributes:
+        forms: for each SymPy symbol its postfix form.
+        names: for each size (a SymPy expression) that is a manifest symbol as a whole, its name.
+        ranges: for each SymPy symbol its lowest and highest value.
+    """
 
     method: str
     specs: list[SymbolSpec] = field(default_factory=list)
     forms: dict[Any, Postfix] = field(default_factory=dict)
+    names: dict[Any, str] = field(default_factory=dict)
     guards: list[dict[str, Any]] = field(default_factory=list)
     ranges: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
 
     def dimension(self, expr: Any) -> Dimension | None:
         """Return a size or stride for the manifest; None for one that depends on data."""
+        name = self.names.get(_expr_of(expr)) if not isinstance(expr, int) else None
+        if name is not None:
+            return name
         try:
             return dimension(expr, self.forms)
         except UnsupportedExpressionError:
@@ -219,6 +229,7 @@ def _define_derived(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> N
             dim,
         )
         table.specs.append(spec)
+        table.names[expr] = spec.name
         base: Postfix = [spec.name, shift, "sub"] if shift else [spec.name]
         table.forms[symbol] = [*base, scale, "floordiv"] if scale != 1 else base
         if scale != 1:
