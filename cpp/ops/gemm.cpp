@@ -28,7 +28,7 @@ void choose_sides(GemmProblem& p) {
   }
 }
 
-/// An empty sum: only `add` is left.
+/// No product: only `add` is left.
 template <typename Acc>
 void fill_result(const GemmProblem& p, const GemmKernel<Acc>& kernel, int64_t out_size) {
   constexpr int64_t kCols = 64;
@@ -52,7 +52,7 @@ void run(const GemmProblem& problem, const OpContext& context, const GemmKernel<
   if (p.beta == 0.0) p.add.data = nullptr;
   const auto out_size =
       static_cast<int64_t>(p.dtype == Dtype::kInt8 ? sizeof(int32_t) : dtype_size(p.dtype));
-  if (p.k == 0) return fill_result(p, kernel, out_size);
+  if (p.k == 0 || p.alpha == 0.0) return fill_result(p, kernel, out_size);
   choose_sides(p);
   if (p.m == 1 && (p.b.row_stride == 1 || p.b.col_stride == 1)) {
     return gemm_row(p, context, kernel);

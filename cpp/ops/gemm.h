@@ -25,6 +25,7 @@ struct GemmOperand {
 };
 
 /// A [batch, m, k], B [batch, k, n], out and add [batch, m, n]. `add.data` null: nothing is added.
+/// `add` is not read if beta is 0, A and B are not if alpha is.
 /// float32, float64, float16 and bfloat16 have `out` and `add` of the same dtype and accumulate in
 /// float32 (float64 in itself); int8 has an int32 `out` and no `add`.
 struct GemmProblem {

@@ -23,9 +23,6 @@ inline void dot_columns(typename E::Acc* result, const typename E::Acc* a,
   using Acc = typename E::Acc;
   using V = typename E::V;
   constexpr int64_t kStep = kLanes<Acc>;
-  // Far enough ahead for memory; short columns fetch the next ones.
-  const int64_t ahead =
-      k * int64_t{sizeof(*b)} < 8192 ? Cols * col_stride : 4096 / int64_t{sizeof(*b)};
   V first[Cols] = {}, second[Cols] = {};
   int64_t i = 0;
   for (; i + 2 * kStep <= k; i += 2 * kStep) {
@@ -33,9 +30,6 @@ inline void dot_columns(typename E::Acc* result, const typename E::Acc* a,
 #pragma GCC unroll 8
     for (int c = 0; c < Cols; ++c) {
       const auto* column = b + c * col_stride + i;
-      for (int64_t line = 0; line < 2 * kStep * int64_t{sizeof(*b)}; line += 64) {
-        __builtin_prefetch(reinterpret_cast<const char*>(column + ahead) + line);
-      }
       first[c] += a0 * E::load_wide(column);
       second[c] += a1 * E::load_wide(column + kStep);
     }
@@ -73,7 +67,7 @@ inline void axpy_block(typename E::Acc* result, const typename E::Acc* a, const 
     const auto* row = b + i * k_stride;
 #pragma GCC unroll 16
     for (int v = 0; v < Vectors; ++v) {
-      __builtin_prefetch(row + 16 * k_stride + v * kStep);
+      // PF __builtin_prefetch(row + 16 * k_stride + v * kStep);
       acc[v] += x * E::load_wide(row + v * kStep);
     }
   }

@@ -30,8 +30,9 @@ inline constexpr int64_t kThreadWork = int64_t{1} << 18;
 inline constexpr int64_t kBlockBytes = int64_t{384} << 10;
 /// Bytes of B packed at a time where B is not a constant.
 inline constexpr int64_t kChunkBytes = int64_t{4} << 20;
-/// Steps of k per pass where several tiles share a panel, so that the panel's part stays in the L1.
-inline constexpr int64_t kDepth = 384;
+/// Steps of k per pass: a panel's part stays in the L1 cache for several tiles, and shorter chains
+/// of additions lose less precision.
+inline constexpr int64_t kDepth = 256;
 
 /// Tiles that may read B as it lies.
 inline constexpr int64_t kInPlaceTiles = 8;

@@ -29,7 +29,7 @@ GemmRun<Acc>::GemmRun(const GemmProblem& problem, const OpContext& context,
   blocks_ = divide_up(tiles_.count, block_tiles_);
   a_bytes_ = divide_up(block_tiles_ * tile_bytes + kPackSlack, 64) * 64;
   // A result of fewer bits is rounded once, so its k stays whole.
-  const bool whole_k = block_tiles_ == 1 || out_size_ < acc_size;
+  const bool whole_k = out_size_ < acc_size;
   depth_groups_ = whole_k ? groups_ : divide_up(kDepth, kernel.k_group);
 }
 
@@ -168,19 +168,25 @@ template <typename Acc>
 void GemmRun<Acc>::multiply(Worker& worker, int64_t item, int64_t block, const GemmPanels& panels,
                             int64_t first, int64_t begin, int64_t end) const {
   pack_block(worker, item, block);
-  const int64_t tile_end = std::min((block + 1) * block_tiles_, tiles_.count);
-  for (int64_t group = 0; group < groups_; group += depth_groups_) {
+  const auto part = [&](int64_t panel, int64_t group) {
     const int64_t depth = std::min(depth_groups_, groups_ - group);
-    for (int64_t panel = begin; panel < end; ++panel) {
-      const char* b =
-          panels.data + (panel - first) * panels.panel_stride + group * panels.group_step;
-      const char* a = worker.a;
-      for (int64_t tile = block * block_tiles_; tile < tile_end; ++tile) {
-        const int64_t row_bytes = tiles_.rows(tile) * kernel_.a_group_size;
-        multiply_tile(a + group * row_bytes, b, panels.group_step, item, tile, panel, group, depth);
-        a += groups_ * row_bytes;
-      }
+    const char* b = panels.data + (panel - first) * panels.panel_stride + group * panels.group_step;
+    const char* a = worker.a;
+    const int64_t tile_end = std::min((block + 1) * block_tiles_, tiles_.count);
+    for (int64_t tile = block * block_tiles_; tile < tile_end; ++tile) {
+      const int64_t row_bytes = tiles_.rows(tile) * kernel_.a_group_size;
+      multiply_tile(a + group * row_bytes, b, panels.group_step, item, tile, panel, group, depth);
+      a += groups_ * row_bytes;
     }
+  };
+  if (block_tiles_ == 1) {  // reads B once: in the order in which it lies
+    for (int64_t panel = begin; panel < end; ++panel) {
+      for (int64_t group = 0; group < groups_; group += depth_groups_) part(panel, group);
+    }
+    return;
+  }
+  for (int64_t group = 0; group < groups_; group += depth_groups_) {
+    for (int64_t panel = begin; panel < end; ++panel) part(panel, group);
   }
 }
 

@@ -1,4 +1,6 @@
 // Matrix products in `_core._ops`.
+#include <optional>
+
 #include "base/error.h"
 #include "base/str.h"
 #include "device/thread_pool.h"
@@ -12,6 +14,18 @@ namespace cudaexec::python {
 namespace {
 
 using NoGil = py::call_guard<GilRelease>;
+
+/// `with threads(n):` limits the regions that this thread starts.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int threads) : threads_(threads) {}
+  void enter() { limit_.emplace(threads_); }
+  void exit(const py::args&) { limit_.reset(); }
+
+ private:
+  int threads_;
+  std::optional<ThreadLimit> limit_;
+};
 
 /// out = alpha * a @ b with the kernels of one instruction set.
 void gemm_with(const char* kernels, const Tensor& out, const Tensor& a, const Tensor& b,
@@ -37,6 +51,10 @@ void gemm_with(const char* kernels, const Tensor& out, const Tensor& a, const Te
 }  // namespace
 
 void register_linear_ops(py::module_& m) {
+  py::class_<ThreadScope>(m, "threads")
+      .def(py::init<int>())
+      .def("__enter__", &ThreadScope::enter)
+      .def("__exit__", &ThreadScope::exit);
   m.def("kernels", [] { return ops::gemm_kernels().name; }, "The instruction set in use.");
   m.def("has_kernels", [](const char* name) { return ops::find_gemm_kernels(name) != nullptr; });
   m.def("gemm_with", &gemm_with, py::arg("kernels"), py::arg("out"), py::arg("a"), py::arg("b"),
