@@ -50,7 +50,8 @@ def test_outputs_outlive_the_module(program: Program, end: str) -> None:
     assert counts["shared_objects"] == 0
     for got, want in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(got, want)
-        got[...] = 0
+    for got in outputs:
+        got[...] = 0  # their memory is theirs to write
     np.testing.assert_array_equal(state["weight"].numpy(), np.arange(6).reshape(2, 3))
 
 
@@ -94,7 +95,7 @@ for cycle in range(cycles):
         y = module(x)
     expected = y if expected is None else expected
     assert np.array_equal(y, expected)
-    if cycle == 20:
+    if cycle in (10, 20):  # the first time, reading the numbers itself takes memory that stays
         start = usage()
 end = usage()
 assert end[:3] == start[:3], (start, end)

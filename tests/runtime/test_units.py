@@ -11,7 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CPP = ROOT / "cpp"
-MEMORY = [*sorted((CPP / "memory").glob("*.cpp")), CPP / "base/error.cpp", CPP / "base/fault.cpp"]
+MEMORY = [
+    *(
+        CPP / "memory" / f"{name}_allocator.cpp"
+        for name in ("caching", "cpu", "limiting", "statistics")
+    ),
+    CPP / "base/error.cpp",
+    CPP / "base/fault.cpp",
+]
 TENSOR = [*MEMORY, *(CPP / "tensor" / f"{name}.cpp" for name in ("storage", "dtype", "tensor"))]
 
 # test file -> (sources it needs, its tests)
