@@ -3,7 +3,7 @@
     python benchmarks/bench_forward.py [--threads 1 2] [--only NAME ...] [--suite] [--json FILE]
 
 All candidates of a row run in one process, interleaved. XNNPACK comes from `executorch==1.5.1`, if
-it can be imported (`make bench` puts it into `.bench-site`, without its dependencies). `--suite` adds
+it can be imported (`make bench` puts it into `.bench-site`, without dependencies). `--suite` adds
 every model of the test table.
 """
 

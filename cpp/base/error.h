@@ -1,5 +1,5 @@
-// The exception hierarchy. The core throws these and nothing else; the binding maps each kind to the
-// Python class of the same name. A message says what, where, expected, found, and what to do.
+// The exception hierarchy. The core throws these and nothing else; the binding maps each kind to
+// the Python class of the same name. A message says what, where, expected, found, and what to do.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 namespace cudaexec {
 
 enum class ErrorKind : int32_t {
-  kInternal = 0,      // a defect of ours or of generated code
-  kFormat,            // a file is damaged or not what it claims to be
-  kVersion,           // a file needs another version of cudaexec
-  kTarget,            // no code variant fits this machine
-  kWeights,           // weights missing, damaged or of another model
-  kInput,             // wrong number, name or structure of inputs
-  kShape,             // wrong rank, size, stride, or a broken guard
-  kDtype,             // wrong element type
-  kDevice,            // wrong or unavailable device
-  kOutOfMemory,       // an allocation failed or a limit was reached
-  kNotSupported,      // a valid request that this build or program cannot serve
-  kCapture,           // an operation that cannot run inside a CUDA graph capture
-  kContextFull,       // the KV cache has no room for more tokens
-  kSessionBusy,       // a session is in use by another call
-  kClosed,            // the object was closed
-  kExport,            // export failed
-  kFile,              // the operating system refused a file operation
+  kInternal = 0,  // a defect of ours or of generated code
+  kFormat,        // a file is damaged or not what it claims to be
+  kVersion,       // a file needs another version of cudaexec
+  kTarget,        // no code variant fits this machine
+  kWeights,       // weights missing, damaged or of another model
+  kInput,         // wrong number, name or structure of inputs
+  kShape,         // wrong rank, size, stride, or a broken guard
+  kDtype,         // wrong element type
+  kDevice,        // wrong or unavailable device
+  kOutOfMemory,   // an allocation failed or a limit was reached
+  kNotSupported,  // a valid request that this build or program cannot serve
+  kCapture,       // an operation that cannot run inside a CUDA graph capture
+  kContextFull,   // the KV cache has no room for more tokens
+  kSessionBusy,   // a session is in use by another call
+  kClosed,        // the object was closed
+  kExport,        // export failed
+  kFile,          // the operating system refused a file operation
 };
 
 /// ExecuTorch's number for the kind of error (executorch runtime/core/error.h), shown as `.code`.

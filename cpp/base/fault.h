@@ -10,11 +10,11 @@
 namespace cudaexec {
 
 enum class FaultSite : uint32_t {
-  kAllocate = 1u << 0,  // fails with OutOfMemory
-  kFile = 1u << 1,      // open, stat, mmap, memfd, read, write: fails with FileError
-  kDlopen = 1u << 2,    // fails with TargetError
-  kShim = 1u << 3,      // an aoti_torch_* entry: fails with InternalError
-  kContainer = 1u << 4, // a call into generated code reports failure
+  kAllocate = 1u << 0,   // fails with OutOfMemory
+  kFile = 1u << 1,       // open, stat, mmap, memfd, read, write: fails with FileError
+  kDlopen = 1u << 2,     // fails with TargetError
+  kShim = 1u << 3,       // an aoti_torch_* entry: fails with InternalError
+  kContainer = 1u << 4,  // a call into generated code reports failure
 };
 
 namespace fault_detail {

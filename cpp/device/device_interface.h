@@ -13,8 +13,8 @@ class CUDAEXEC_API DeviceInterface {
   virtual ~DeviceInterface() = default;
   [[nodiscard]] virtual Device device() const noexcept = 0;
   /// Copies `nbytes` bytes; ordered on `stream`. On the CPU it is done on return. No overlap.
-  virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
-                    size_t nbytes, StreamRef stream) = 0;
+  virtual void copy(void* dst, Device dst_device, const void* src, Device src_device, size_t nbytes,
+                    StreamRef stream) = 0;
   virtual void zero(void* dst, size_t nbytes, StreamRef stream) = 0;
   /// Waits until all work ordered on `stream` so far is done.
   virtual void synchronize(StreamRef stream) = 0;

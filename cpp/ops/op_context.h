@@ -1,8 +1,8 @@
 // What an operator needs besides its operands.
 #pragma once
 
-#include "memory/allocator.h"
 #include "device/device.h"
+#include "memory/allocator.h"
 
 namespace cudaexec {
 

@@ -30,7 +30,8 @@ class CUDAEXEC_API Storage {
   /// As above; the storage keeps `allocator` alive.
   static StoragePtr allocate(size_t nbytes, Device device, std::shared_ptr<Allocator> allocator,
                              StreamRef stream);
-  /// Somebody else's memory; `owner` (may be null: the caller guarantees the lifetime) is kept alive.
+  /// Somebody else's memory; `owner` (may be null: the caller guarantees the lifetime) is kept
+  /// alive.
   static StoragePtr borrow(void* data, size_t nbytes, Device device, std::shared_ptr<void> owner);
 
   [[nodiscard]] void* data() const noexcept { return data_; }
@@ -52,8 +53,8 @@ class CUDAEXEC_API Storage {
   void release() noexcept {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  /// Takes a reference unless the last one is gone, for tables that do not keep their entries alive.
-  /// The caller makes sure that the object itself still exists.
+  /// Takes a reference unless the last one is gone, for tables that do not keep their entries
+  /// alive. The caller makes sure that the object itself still exists.
   [[nodiscard]] bool try_add_ref() noexcept {
     int64_t refs = refs_.load(std::memory_order_relaxed);
     while (refs > 0) {

@@ -7,7 +7,8 @@
 namespace cudaexec {
 
 /// Copies the elements of `src` to `dst`: same dtype and sizes, any strides (src's may be 0), no
-/// overlap. Both on the CPU. Parallel for large tensors. @throws ShapeError, DtypeError, DeviceError.
+/// overlap. Both on the CPU. Parallel for large tensors. @throws ShapeError, DtypeError,
+/// DeviceError.
 CUDAEXEC_API void strided_copy(const Tensor& dst, const Tensor& src);
 
 /// As above between different dtypes, converted as torch's `Tensor.to` does.

@@ -30,8 +30,8 @@ int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides)
     const auto step = checked_mul(sizes[i] - 1, strides[i]);
     const auto sum = step ? checked_add(last, *step) : std::nullopt;
     if (!sum || *sum == std::numeric_limits<int64_t>::max()) {
-      throw ShapeError(str("sizes ", list_str(sizes), " with strides ", list_str(strides),
-                           " overflow 64 bits"));
+      throw ShapeError(
+          str("sizes ", list_str(sizes), " with strides ", list_str(strides), " overflow 64 bits"));
     }
     last = *sum;
   }
@@ -41,14 +41,13 @@ int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides)
 Tensor Tensor::empty_strided(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                              Dtype dtype, Device device, Allocator& allocator, StreamRef stream) {
   if (sizes.size() != strides.size()) {
-    throw ShapeError(str("sizes ", list_str(sizes), " and strides ", list_str(strides),
-                         " differ in rank"));
+    throw ShapeError(
+        str("sizes ", list_str(sizes), " and strides ", list_str(strides), " differ in rank"));
   }
   const auto nbytes =
       checked_mul<int64_t>(extent(sizes, strides), static_cast<int64_t>(dtype_size(dtype)));
   if (!nbytes) throw ShapeError(str("sizes ", list_str(sizes), " overflow 64 bits"));
-  StoragePtr storage =
-      Storage::allocate(static_cast<size_t>(*nbytes), device, allocator, stream);
+  StoragePtr storage = Storage::allocate(static_cast<size_t>(*nbytes), device, allocator, stream);
   return {std::move(storage), 0, Dims(sizes), Dims(strides), dtype};
 }
 

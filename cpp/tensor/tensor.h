@@ -44,9 +44,7 @@ class CUDAEXEC_API Tensor {
 
   [[nodiscard]] int64_t numel() const noexcept;
   /// Bytes of the elements if they were packed: numel * itemsize.
-  [[nodiscard]] size_t nbytes() const noexcept {
-    return static_cast<size_t>(numel()) * itemsize();
-  }
+  [[nodiscard]] size_t nbytes() const noexcept { return static_cast<size_t>(numel()) * itemsize(); }
   /// First element; null for an empty storage.
   [[nodiscard]] void* data() const noexcept {
     auto* base = static_cast<std::byte*>(storage_->data());

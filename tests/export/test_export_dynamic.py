@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from export_plan import evaluate, plan, traced
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
 from cudaexec import ExportError
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
-from export_plan import evaluate, plan, traced
 
 pytestmark = pytest.mark.torch
 
@@ -49,9 +49,7 @@ def test_a_bool_argument_changes_nothing():
 
 def test_tied_sizes_have_one_symbol():
     n = Dim("n", min=2, max=32)
-    p = plan(
-        lambda a, b: a @ b, (torch.randn(5, 7), torch.randn(7, 5)), None, ({0: n}, {1: n})
-    )
+    p = plan(lambda a, b: a @ b, (torch.randn(5, 7), torch.randn(7, 5)), None, ({0: n}, {1: n}))
     assert len(p.symbols) == 1
     assert p.inputs[0]["shape"] == ["s0", 7]
     assert p.inputs[1]["shape"] == [7, "s0"]
@@ -71,7 +69,10 @@ def test_a_multiple_of_a_size():
 def test_a_multiple_beside_the_size_itself():
     n = Dim("n", min=2, max=32)
     p = plan(
-        lambda x, y: x + y.view(2, -1)[0], (torch.randn(4), torch.randn(8)), None, ({0: n}, {0: 2 * n})
+        lambda x, y: x + y.view(2, -1)[0],
+        (torch.randn(4), torch.randn(8)),
+        None,
+        ({0: n}, {0: 2 * n}),
     )
     assert len(p.symbols) == 1
     assert evaluate(p.inputs[1]["shape"][0], {"s0": 5}) == 10
@@ -91,7 +92,10 @@ def test_guards_of_the_trace():
 
 def test_sizes_as_results():
     p = plan(
-        lambda x: (x * 2, x.shape[0], x.shape[0] // 2 + 1), (torch.randn(6),), None, ({0: Dim("n")},)
+        lambda x: (x * 2, x.shape[0], x.shape[0] // 2 + 1),
+        (torch.randn(6),),
+        None,
+        ({0: Dim("n")},),
     )
     assert [output["kind"] for output in p.outputs] == ["tensor", "expression", "expression"]
     assert evaluate(p.outputs[2]["value"], {"s0": 9}) == 5

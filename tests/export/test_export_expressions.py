@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 sympy = pytest.importorskip("sympy")
 
+from export_plan import evaluate  # noqa: E402
 from torch.utils._sympy.functions import (  # noqa: E402
     CeilDiv,
     CleanDiv,
@@ -24,7 +25,6 @@ from cudaexec.export.expressions import (  # noqa: E402
     dimension,
     to_postfix,
 )
-from export_plan import evaluate  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

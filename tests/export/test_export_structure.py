@@ -7,10 +7,10 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
 import torch
+from export_plan import plan, traced
 from torch import nn
 
 from cudaexec import ExportError
-from export_plan import plan, traced
 
 pytestmark = pytest.mark.torch
 
