@@ -147,15 +147,15 @@ def write_files(
 def _replace_all(images: Sequence[tuple[Path, ContainerImage]]) -> None:
     with ExitStack() as cleanup:
         parts = [(_write_beside(target, image, cleanup), target) for target, image in images]
-        undo = cleanup.enter_context(ExitStack())
-        for part, target in parts:
-            backup = _keep_old(target, cleanup)
-            part.replace(target)
-            if backup is None:
-                undo.callback(target.unlink, missing_ok=True)
-            else:
-                undo.callback(backup.replace, target)
-        undo.pop_all()
+        with ExitStack() as undo:  # closes first: the old files are still there under other names
+            for part, target in parts:
+                backup = _keep_old(target, cleanup)
+                part.replace(target)
+                if backup is None:
+                    undo.callback(target.unlink, missing_ok=True)
+                else:
+                    undo.callback(backup.replace, target)
+            undo.pop_all()
 
 
 def _write_beside(target: Path, image: ContainerImage, cleanup: ExitStack) -> Path:
