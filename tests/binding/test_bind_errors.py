@@ -1,6 +1,8 @@
 """The exception classes, and how errors of the core reach them."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 from echo_methods import echo, tensor
@@ -78,3 +80,14 @@ def test_log_level() -> None:
     cudaexec.set_log_level("off")
     with pytest.raises(cudaexec.InputError, match="loud"):
         cudaexec.set_log_level("loud")
+
+
+def test_the_documented_table_is_right() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    rows = re.findall(r"\| `(\w+)` \|\s*([^|]*?)\s*\| (0x[0-9a-f]+) (?=\|)", text)
+    assert {name for name, _, _ in rows} == set(BASES)
+    for name, bases, code in rows:
+        cls = getattr(cudaexec, name)
+        assert cls.code == int(code, 16)
+        for base in re.findall(r"`(\w+)`", bases):
+            assert base in {parent.__name__ for parent in cls.__mro__[1:]}

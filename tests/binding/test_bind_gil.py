@@ -1,5 +1,6 @@
 """The GIL: released while the core works, and harmless when the interpreter exits under it."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -116,3 +117,19 @@ def test_a_forked_child_exits() -> None:
         timeout=60,
         cwd=Path(__file__).parent,
     )
+
+
+def test_the_gil_is_released_in_one_way_only() -> None:
+    """pybind11's own guard takes the GIL back without looking at the exit gate."""
+    sources = Path(__file__).parents[2] / "cpp" / "python"
+    users = {
+        path.name
+        for path in sources.glob("*.*")
+        if not re.search("testing|bind_ops", path.name)  # what only tests use
+        and re.search(
+            r"gil_scoped_release|gil_scoped_acquire|PyEval_(Save|Restore)Thread|PyGILState_|"
+            r"release_gil_before_calling_cpp_dtor|Py_BEGIN_ALLOW_THREADS",
+            path.read_text(),
+        )
+    }
+    assert users == {"gil.h", "gil.cpp"}
