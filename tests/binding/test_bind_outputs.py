@@ -2,13 +2,14 @@
 
 import collections
 import dataclasses
+import random
 import sys
 import types
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from echo_methods import LEAF, echo, node, tensor
+from echo_methods import LEAF, arguments, echo, node, tensor
 
 import cudaexec
 
@@ -191,3 +192,51 @@ def test_attrdict() -> None:
         with pytest.raises(KeyError):
             one[key]
     assert not hasattr(one, "nope")
+
+
+def random_structure(rng: random.Random, leaves: list[Any], depth: int = 0) -> tuple[Any, Any]:
+    """A value with new arrays at its leaves (added to `leaves` in order), and its tree."""
+    kind = rng.choice(["leaf"] * depth + ["tuple", "list", "dict", "ordereddict"])
+    if kind == "leaf" or depth > 4:
+        leaves.append(np.full(2, len(leaves), np.float32))
+        return leaves[-1], LEAF
+    parts = [random_structure(rng, leaves, depth + 1) for _ in range(rng.randrange(4))]
+    values = [value for value, _ in parts]
+    trees = [tree for _, tree in parts]
+    if kind in ("tuple", "list"):
+        return (tuple(values) if kind == "tuple" else values), node(kind, trees)
+    keys = rng.sample(["a", "b", "c", 1, 2, None], len(parts))
+    return dict(zip(keys, values, strict=True)), node(kind, trees, keys)
+
+
+def leaves_of(value: Any) -> list[Any]:
+    if isinstance(value, np.ndarray):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value
+    return [leaf for item in items for leaf in leaves_of(item)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_structures_come_back_as_they_went_in(seed: int) -> None:
+    rng = random.Random(seed)
+    leaves: list[Any] = []
+    value, tree = random_structure(rng, leaves, 0)
+    inputs = [tensor(f"v[{i}]", "float32", (2,)) for i in range(len(leaves))]
+    method = echo(inputs, in_spec=arguments([tree]), out_spec=tree)
+    got = method(value)
+    assert repr(leaves_of(got)) == repr(leaves)
+    if leaves:  # numpy out, as numpy went in
+        assert repr(got) == repr(with_classes(value, tree))
+
+
+def with_classes(value: Any, tree: Any) -> Any:
+    """The value with the classes that the tree names."""
+    if tree == LEAF:
+        return value
+    if isinstance(value, dict):
+        parts = {
+            k: with_classes(v, t) for (k, v), t in zip(value.items(), tree["children"], strict=True)
+        }
+        return collections.OrderedDict(parts) if tree["type"] == "ordereddict" else parts
+    parts = [with_classes(v, t) for v, t in zip(value, tree["children"], strict=True)]
+    return tuple(parts) if tree["type"] == "tuple" else parts
