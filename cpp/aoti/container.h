@@ -43,10 +43,11 @@ class CUDAEXEC_API Container {
   }
 
   /// Binds every constant by the container's names; the tensors' memory is used in place. Once.
+  /// @throws WeightsError naming missing constants and wrong dtypes; then nothing was bound.
   void bind(std::vector<ConstantBinding> bindings);
-  /// ExecuTorch's dense layout: constants back to back, in the container's order, each at a
-  /// multiple of 64 bytes; `blob` (kept alive by `owner`) is used in place where generated code
-  /// allows it.
+  /// ExecuTorch's dense layout: constants back to back, in the container's order, each padded to a
+  /// multiple of 64 bytes. Generated code copies them into memory of its own; `owner` keeps `blob`.
+  /// @throws WeightsError if `blob` is too short, NotSupported if the code cannot take it.
   void bind_blob(std::span<const std::byte> blob, std::shared_ptr<void> owner);
 
   /// Runs with a scope of its own on the calling thread. `inputs` are consumed; fills `outputs`

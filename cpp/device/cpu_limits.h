@@ -10,7 +10,7 @@ namespace cudaexec {
 struct CpuLimits {
   int allowed = 1;  // CPUs of the process's affinity mask, less where a cgroup quota gives less
   int threads = 1;  // the same, less where OMP_NUM_THREADS says so
-  cpu_set_t mask;   // of the process
+  cpu_set_t mask;   // of the process; empty if unknown
 };
 
 /// Reads the limits anew. Never fails: what cannot be read does not limit.

@@ -105,7 +105,10 @@ bool start_thread(Worker& worker) noexcept {
   if (::pthread_attr_init(&attributes) != 0) return false;
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   ::pthread_attr_setstacksize(&attributes, kWorkerStack);
-  ::pthread_attr_setaffinity_np(&attributes, sizeof(pool.mask), &pool.mask);
+  // A caller may be pinned to one CPU; its workers may use all. The mask is empty if it is unknown.
+  if (CPU_COUNT(&pool.mask) > 0) {
+    ::pthread_attr_setaffinity_np(&attributes, sizeof(pool.mask), &pool.mask);
+  }
   sigset_t all;  // signals are for the threads of the program
   sigset_t previous;
   ::sigfillset(&all);
