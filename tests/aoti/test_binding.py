@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from libraries import HERE, LIB, SHIMS, sample_library, testing
+from libraries import HERE, LIB, SHIMS
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -73,14 +73,21 @@ def test_every_shim_is_ours(order: str) -> None:
 
 def test_nothing_of_ours_is_global() -> None:
     """Other libraries do not find our names, unless they ask for our library."""
-    import ctypes
-
-    code, _ = sample_library()
-    library = testing.open_library(code)
-    assert library.path
-    everybody = ctypes.CDLL(None)
-    for name in ("aoti_torch_empty_strided", "GOMP_parallel", "AOTInductorModelContainerRun"):
-        assert not hasattr(everybody, name)
+    script = f"""
+import ctypes, sys
+sys.path.insert(0, {str(HERE)!r})
+from libraries import *
+code, _ = sample_library()
+library = testing.open_library(code)
+assert library.path
+everybody = ctypes.CDLL(None)
+for name in ("aoti_torch_empty_strided", "GOMP_parallel", "AOTInductorModelContainerRun"):
+    assert not hasattr(everybody, name), name
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_standard_error_of_others_works(tmp_path: object) -> None:

@@ -60,7 +60,8 @@ def test_a33_layout_prediction(export_case):
         return torch.randn(2, 4, 5, 6), torch.randn(2, 4, 9), torch.randn(1, 2, 4, 5, 6)
 
     export_case(Net(), inputs()).check(*inputs(), rtol=1e-4, atol=1e-4)
-    net = Net().to(memory_format=torch.channels_last)
+    net = Net()
+    net.up.to(memory_format=torch.channels_last)
     x, y, z = inputs()
     x = x.to(memory_format=torch.channels_last)
     export_case(net, (x, y, z)).check(x, y, z, rtol=1e-4, atol=1e-4)

@@ -93,6 +93,8 @@ def inductor_options(level: str, output_dir: Path) -> dict[str, Any]:
         "aot_inductor.use_runtime_constant_folding": False,
         "cpp_cache_precompile_headers": False,
         "always_keep_tensor_constants": True,
+        # An explicit cast to a 16-bit type rounds, as in eager; fusion would drop the casts.
+        "emulate_precision_casts": True,
         "joint_graph_constant_folding": False,
         "freezing": False,
         "max_autotune": False,
