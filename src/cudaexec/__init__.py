@@ -83,7 +83,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'cudaexec' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    # `export` is a package that can be called: one object, whichever way the name was reached.
+    value = module if name == "export" else getattr(module, name)
     globals()[name] = value
     return value
 
