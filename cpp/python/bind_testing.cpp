@@ -31,12 +31,12 @@ class EchoMethod final : public Method {
 
   const MethodSpec& spec() const noexcept override { return spec_; }
 
-  std::vector<Value> call(std::span<Value> inputs, StreamRef stream) override {
+  std::vector<Value> call(std::span<Value> inputs, const CallStream&) override {
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms_));
     std::vector<Tensor> tensors(spec_.num_graph_inputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (const auto* tensor = std::get_if<Tensor>(&inputs[i])) {
-        tensors.at(spec_.inputs[i].graph_input) = contiguous_copy(*tensor, cpu_allocator(), stream);
+        tensors.at(spec_.inputs[i].graph_input) = contiguous_copy(*tensor, cpu_allocator(), {});
       }
     }
     std::vector<Value> outputs;

@@ -37,7 +37,7 @@ py::object PyMethod::call(const CallArguments& arguments) const {
   for (size_t i = 0; i < count; ++i) {
     inputs.push_back(value_from_object(leaves.span()[i], method_->spec(), i, borrowed));
   }
-  std::vector<Value> outputs = without_gil([&] { return method_->call(inputs, StreamRef{}); });
+  std::vector<Value> outputs = without_gil([&] { return method_->call(inputs, CallStream{}); });
 
   if (out_tree_.is_leaf()) return object_from_value(std::move(outputs[0]), borrowed);
   std::vector<py::object> objects;

@@ -29,8 +29,9 @@ class ModuleMethod final : public Method {
 
   [[nodiscard]] const MethodSpec& spec() const noexcept override { return method_.method.spec; }
 
-  [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, StreamRef stream) override {
+  [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, const CallStream&) override {
     const OpenModule open(*state_);
+    const StreamRef stream;
     Dims symbols;
     method_.inputs.check(inputs, symbols);
     if (method_.code == nullptr) {

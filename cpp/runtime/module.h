@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +21,17 @@ struct ModuleState;
 
 /// One flat input or output of a call.
 using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Tensor>;
+
+/// Where the work of one call is ordered. Means nothing to a CPU program.
+struct CallStream {
+  /// A stream that the caller chose (null: CUDA's legacy default stream of the program's device).
+  /// Nothing: the inputs' stream, else the device's stream of the calling thread.
+  std::optional<StreamRef> chosen;
+  /// The stream on which the owner of the inputs works (torch's current stream). Work of the call
+  /// follows what is on it, and what is put on it later follows the call, so that memory of inputs
+  /// and outputs is safe there without the host waiting.
+  std::optional<StreamRef> inputs;
+};
 
 /// Bytes.
 struct MemoryStats {
@@ -89,7 +101,8 @@ class CUDAEXEC_API Method {
   /// may call.
   /// @throws InputError, ShapeError, DtypeError, DeviceError, OutOfMemory, ClosedError,
   /// InternalError.
-  [[nodiscard]] virtual std::vector<Value> call(std::span<Value> inputs, StreamRef stream) = 0;
+  [[nodiscard]] virtual std::vector<Value> call(std::span<Value> inputs,
+                                                const CallStream& stream) = 0;
 };
 
 }  // namespace cudaexec
