@@ -93,6 +93,8 @@ class CUDAEXEC_API Method {
  public:
   virtual ~Method() = default;
   [[nodiscard]] virtual const MethodSpec& spec() const noexcept = 0;
+  /// Where it runs; streams of a call are streams of this device. Constant.
+  [[nodiscard]] virtual Device device() const noexcept { return {}; }
   /// `inputs`: one per flat leaf of spec().inputs; tensors of any strides (negative ones must have
   /// been copied). Consumed: tensors are moved from. Checks all of them before anything runs, then
   /// runs and returns one value per leaf of spec().outputs. The memory of inputs is never written
