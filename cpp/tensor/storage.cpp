@@ -33,8 +33,10 @@ StoragePtr Storage::allocate(size_t nbytes, Device device, std::shared_ptr<Alloc
   return storage;
 }
 
-StoragePtr Storage::borrow(void* data, size_t nbytes, Device device, std::shared_ptr<void> owner) {
+StoragePtr Storage::borrow(void* data, size_t nbytes, Device device, std::shared_ptr<void> owner,
+                           StreamRef stream) {
   StoragePtr storage(new Storage(data, nbytes, device));
+  storage->stream_ = stream;
   storage->owner_ = std::move(owner);
   return storage;
 }

@@ -31,12 +31,17 @@ class CUDAEXEC_API Storage {
   static StoragePtr allocate(size_t nbytes, Device device, std::shared_ptr<Allocator> allocator,
                              StreamRef stream);
   /// Somebody else's memory; `owner` (may be null: the caller guarantees the lifetime) is kept
-  /// alive.
-  static StoragePtr borrow(void* data, size_t nbytes, Device device, std::shared_ptr<void> owner);
+  /// alive. `stream`: where the bytes are ready (GPU memory).
+  static StoragePtr borrow(void* data, size_t nbytes, Device device, std::shared_ptr<void> owner,
+                           StreamRef stream = StreamRef());
 
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] size_t nbytes() const noexcept { return nbytes_; }
   [[nodiscard]] Device device() const noexcept { return device_; }
+  /// Where the bytes become ready and are freed: work put on this stream follows what made them.
+  /// Null on the CPU; on a GPU null means its legacy default stream. Memory that is not allocated
+  /// by us has the stream that its owner named, else null.
+  [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
   /// False for borrowed memory: callers' inputs, weights in the mapped file.
   [[nodiscard]] bool is_owned() const noexcept { return allocator_ != nullptr; }
 
