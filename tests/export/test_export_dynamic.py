@@ -218,3 +218,72 @@ def test_exported_program_keeps_its_ranges():
         program = torch.export.export(Net(), (torch.randn(4, 2),), dynamic_shapes=shapes)
     p = plan(program)
     assert (p.symbols[0]["min"], p.symbols[0]["max"]) == (3, 9)
+
+
+def test_guards_of_a_saved_program(tmp_path):
+    class Net(nn.Module):
+        def forward(self, pair, *rest, scale):
+            x, y = pair
+            return (x[: y.shape[0] - 1] + y[1:]) * scale["k"] + rest[0].view(-1, 2)[0].sum()
+
+    n = Dim.AUTO
+    with torch.no_grad():
+        program = torch.export.export(
+            Net(),
+            ((torch.randn(8), torch.randn(5)), torch.randn(6)),
+            {"scale": {"k": torch.randn(1)}},
+            dynamic_shapes={"pair": ({0: n}, {0: n}), "rest": ({0: n},), "scale": {"k": None}},
+        )
+    torch.export.save(program, tmp_path / "net.pt2")
+    for model in (program, torch.export.load(tmp_path / "net.pt2")):
+        p = plan(model)
+        assert holds(p, s0=8, s1=5, s2=6)
+        assert not holds(p, s0=3, s1=5, s2=6)
+        assert not holds(p, s0=8, s1=5, s2=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds_for", "fails_for"),
+    [
+        ("L['x'].size()[0] % 2 == 0", 4, 5),
+        ("4 <= L['x'].size()[0] and L['x'].size()[0] <= 8", 8, 9),
+        ("4 <= L['x'].size()[0] <= 8", 4, 3),
+        ("not (L['x'].size()[0] == 5 or -L['x'].size()[0] > -4)", 4, 5),
+        ("max(L['x'].size()[0], 7) // 2 != 3", 8, 7),
+        ("L['x'].stride()[0] * L['x'].size()[0] < 30", 9, 10),
+    ],
+)
+def test_guards_as_text(text, holds_for, fails_for):
+    from cudaexec.export.guards_code import add_guards_of
+
+    class Program:
+        _guards_code = [text, "L['x'].size()[1] == 3"]
+
+    lowered = traced(lambda x: x * 2, (torch.randn(4, 3),), None, ({0: Dim("n")},))
+    table = lowered.symbols
+    add_guards_of(table, Program(), {"x": lowered.graph_inputs[0]})
+    (guard,) = table.guards
+    assert guard["text"] == text
+    assert evaluate(guard["expr"], {"s0": holds_for})
+    assert not evaluate(guard["expr"], {"s0": fails_for})
+    Program._guards_code = ["L['y'].size()[0] == 2"]
+    with pytest.raises(ExportError, match=r"L\['y'\].*cannot be recorded"):
+        add_guards_of(table, Program(), {"x": lowered.graph_inputs[0]})
+
+
+def test_a_callers_program_is_unchanged():
+    from cudaexec.export import pipeline
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return x.view(-1, 2).sum(1)
+
+    with torch.no_grad():
+        program = torch.export.export(Net(), (torch.randn(8),), dynamic_shapes=({0: Dim.AUTO},))
+    env = pipeline.shape_env_of(program)
+    before = (list(env.guards), dict(env.var_to_range), str(program.graph))
+    with pipeline._programs_unchanged([pipeline.MethodRequest("forward", program)]):
+        assert plan(program).guards
+        env.guards.append(None)
+        env.var_to_range.clear()
+    assert (list(env.guards), dict(env.var_to_range), str(program.graph)) == before

@@ -297,3 +297,13 @@ def test_eight_exporters_share_an_empty_cache(tmp_path):
     left = {p.name for p in tmp_path.iterdir()}
     assert left == {"cache"} | {p.name for p in paths} | {p.with_suffix(".ptd").name for p in paths}
     assert not list((tmp_path / "cache").rglob(".new-*"))
+
+
+def test_every_call_out_is_documented():
+    from cudaexec.export.callouts import callouts
+    from cudaexec.export.elf import provided_functions
+
+    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    names = {name.removeprefix("aoti_torch_cpu_") for name in callouts(provided_functions())}
+    assert len(names) > 50
+    assert not [name for name in names if f"`{name}`" not in text]

@@ -33,7 +33,8 @@ def check_graph_dtypes(method: str, program: Any) -> None:
     Raises:
         ExportError: names the dtype, the operator or input, and the model's source line.
     """
-    for node in program.graph.nodes:
+    modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    for node in (node for module in modules for node in module.graph.nodes):
         for value in _tensors_of(node.meta.get("val")):
             if value.dtype in DTYPE_NAMES and value.layout == torch.strided:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,28 @@ _NARY: dict[str, str] = {
 }
 # Calls that do nothing to an integer.
 _IDENTITY = {"Identity", "ToFloat", "TruncToInt", "OpaqueUnaryFn_trunc"}
+
+
+_VALUE: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "min": min,
+    "max": max,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": lambda a, b: bool(a) and bool(b),
+    "or": lambda a, b: bool(a) or bool(b),
+}
+
+OPERATORS = frozenset({*_VALUE, "neg", "not"})
 
 
 class UnsupportedExpressionError(ValueError):
@@ -117,3 +140,25 @@ _SPECIAL: dict[str, Callable[[Any, Mapping[Any, Postfix]], Postfix]] = {
     "IntTrueDiv": _true_div,
     "FloatTrueDiv": _true_div,
 }
+
+
+def evaluate_postfix(items: Postfix, values: Mapping[str, int]) -> int:
+    """Compute an expression; `values` has a value for each symbol name in it.
+
+    Raises:
+        ZeroDivisionError: a division or remainder by zero.
+    """
+    stack: list[int] = []
+    for item in items:
+        if isinstance(item, int):
+            stack.append(item)
+        elif item == "neg":
+            stack.append(-stack.pop())
+        elif item == "not":
+            stack.append(not stack.pop())
+        elif item in _VALUE:
+            right = stack.pop()
+            stack.append(int(_VALUE[item](stack.pop(), right)))
+        else:
+            stack.append(values[item])
+    return stack.pop()

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from cudaexec.export.dtypes import check_graph_dtypes, dtype_name
 from cudaexec.export.dynamic_dims import DeclaredDim, check_examples, check_traced, declared_dims
 from cudaexec.export.errors import ExportError
+from cudaexec.export.guards_code import add_guards_of
 from cudaexec.export.inductor_patches import patched
 from cudaexec.export.outputs import plan_outputs
 from cudaexec.export.pytree import NULL_LEAF, leaf_names, tree_of
@@ -103,13 +104,15 @@ def _flatten(
     program, rewrites = decompose(request.name, program)
     check_graph_dtypes(request.name, program)
     leaves = _input_leaves(request, program)
-    shape_env = _shape_env(program)
+    shape_env = shape_env_of(program)
     tensor_leaves = [(leaf.index, leaf.name, leaf.value) for leaf in leaves if leaf.is_tensor]
     symbols = build_symbols(request.name, tensor_leaves, shape_env, program.range_constraints)
     check_traced(
         request.name, dims, {name: value for _, name, value in tensor_leaves}, symbols.bounds
     )
     harvest_guards(symbols, shape_env)
+    if isinstance(request.model, ExportedProgram):
+        add_guards_of(symbols, request.model, {name: value for _, name, value in tensor_leaves})
     graph_module = _unlift(program)
     graph_inputs = _strip_constants(request.name, graph_module, leaves)
     in_spec, in_slots = tree_of(program.call_spec.in_spec, f"method {request.name!r}, arguments")
@@ -207,7 +210,8 @@ def _parameter_names(request: MethodRequest) -> list[str]:
     return names
 
 
-def _shape_env(program: ExportedProgram) -> Any:
+def shape_env_of(program: ExportedProgram) -> Any:
+    """Return the ShapeEnv of a traced program, None if all its sizes are static."""
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and hasattr(value, "fake_mode"):
@@ -298,4 +302,4 @@ def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     return tensors
 
 
-__all__ = ["LoweredMethod", "MethodRequest", "lower"]
+__all__ = ["LoweredMethod", "MethodRequest", "lower", "shape_env_of"]

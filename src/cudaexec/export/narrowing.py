@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 
 from cudaexec.export.errors import ExportError
+from cudaexec.export.expressions import OPERATORS, Postfix, evaluate_postfix
 from cudaexec.export.symbols import SymbolTable
 
 _MAX_SAMPLES = 20000
@@ -70,12 +71,29 @@ def _excluded(table: SymbolTable, expr: Any, assumed: list[Any]) -> Iterator[tup
     symbols = sorted(expr.free_symbols, key=str)
     ranges = [_values(*table.ranges.get(symbol, (1, None))) for symbol in symbols]
     related = [item for item in assumed if item.free_symbols and item.free_symbols <= set(symbols)]
+    forms = [table.forms.get(symbol, []) for symbol in symbols]
+    names = {str(form[0]): index for index, form in enumerate(forms) if len(form) == 1}
+    recorded = [guard["expr"] for guard in table.guards if _names(guard["expr"]) <= names.keys()]
     for values in itertools.islice(itertools.product(*ranges), _MAX_SAMPLES):
+        named = {name: values[index] for name, index in names.items()}
+        if not all(_holds(items, named) for items in recorded):
+            continue
         at = {symbol: sympy.Integer(v) for symbol, v in zip(symbols, values, strict=True)}
         if any(item.xreplace(at) == sympy.false for item in related):
             continue
         if expr.xreplace(at) == sympy.false:
             yield values
+
+
+def _names(items: Postfix) -> set[str]:
+    return {item for item in items if isinstance(item, str) and item not in OPERATORS}
+
+
+def _holds(items: Postfix, values: dict[str, int]) -> bool:
+    try:
+        return bool(evaluate_postfix(items, values))
+    except ZeroDivisionError:
+        return False
 
 
 def _example(table: SymbolTable, expr: Any, values: tuple[int, ...]) -> str:

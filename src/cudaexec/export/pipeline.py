@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 import cudaexec
 from cudaexec.export.aoti_compile import GeneratedCode, generate
@@ -30,7 +31,7 @@ from cudaexec.export.callouts import (
 )
 from cudaexec.export.elf import ElfFacts, inspect, provided_functions
 from cudaexec.export.errors import ExportError
-from cudaexec.export.lower import LoweredMethod, lower
+from cudaexec.export.lower import LoweredMethod, lower, shape_env_of
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
 from cudaexec.export.progress import Stages
@@ -85,7 +86,11 @@ def run_export(
     Raises:
         ExportError: see `cudaexec.export`.
     """
-    with _LOCK, tempfile.TemporaryDirectory(prefix="cudaexec-export-") as name:
+    with (
+        _LOCK,
+        tempfile.TemporaryDirectory(prefix="cudaexec-export-") as name,
+        _programs_unchanged(requests),
+    ):
         return _Export(requests, path, options, Path(name)).run()
 
 
@@ -288,6 +293,24 @@ class _Export:
             compiler=self._toolchain.compiler.version,
             shared_half_cached=self._cached,
         )
+
+
+@contextmanager
+def _programs_unchanged(requests: Sequence[MethodRequest]) -> Iterator[None]:
+    """Put back what code generation adds to the ShapeEnv of a caller's ExportedProgram."""
+    kept: list[tuple[Any, list[Any], dict[Any, Any], dict[Any, Any]]] = []
+    for request in requests:
+        env = shape_env_of(request.model) if isinstance(request.model, ExportedProgram) else None
+        if env is not None:
+            kept.append((env, list(env.guards), dict(env.var_to_range), dict(env.replacements)))
+    try:
+        yield
+    finally:
+        for env, guards, ranges, replacements in kept:
+            env.guards[:] = guards
+            for table, before in ((env.var_to_range, ranges), (env.replacements, replacements)):
+                table.clear()
+                table.update(before)
 
 
 @contextmanager

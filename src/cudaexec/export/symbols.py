@@ -118,9 +118,15 @@ class SymbolTable:
                 f"method {self.method!r}: the trace holds only if {expr} does, which has no "
                 f"integer form ({error}). Make the dimensions in it static, or rewrite the branch."
             ) from error
-        if items == [1] or any(guard["expr"] == items for guard in self.guards):
+        self.add_postfix(items, self.text_of(expr))
+
+    def add_postfix(self, items: Postfix, text: str) -> None:
+        """Add a condition that is in postfix form already, unless no symbol occurs in it."""
+        names = {spec.name for spec in self.specs}
+        if names.isdisjoint(item for item in items if isinstance(item, str)):
             return
-        self.guards.append({"text": self.text_of(expr), "expr": items})
+        if all(guard["expr"] != items for guard in self.guards):
+            self.guards.append({"text": text, "expr": items})
 
     def text_of(self, expr: Any) -> str:
         """Return the expression in Python's syntax, with the manifest's names for the symbols."""
