@@ -4,8 +4,20 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "device/thread_pool.h"
 
 namespace cudaexec {
+namespace {
+
+/// ExecuTorch's exporter gives reductions one slot per thread of the machine it ran on, and no more:
+/// with a team larger than that they write past the end. How many it were the file does not say.
+LoadOptions options_for(const Program& program, const LoadOptions& asked) {
+  LoadOptions options = asked;
+  if (!program.has_manifest) options.threads = 1;
+  return options;
+}
+
+}  // namespace
 
 MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
                              const WeightStore& weights)
@@ -27,10 +39,11 @@ MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
 }
 
 ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& load_options)
-    : options(load_options),
+    : options(options_for(*loaded, load_options)),
       memory(WorkingMemory::create(load_options.memory_limit)),
       program(std::move(loaded)),
       weights(std::make_shared<WeightSet>(WeightSet{program->weights})) {
+  const ThreadLimit limit(options.threads);
   for (size_t i = 0; i < program->methods.size(); ++i) {
     methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights));
   }

@@ -126,3 +126,38 @@ def test_a116_the_same_weights_change_nothing(export_case):
     weight = case.eager.weight.detach()
     case.module.load_weights({"weight": weight.t().contiguous().t()})
     assert torch.equal(case.module(x), before)
+
+
+def test_methods_that_name_one_buffer_differently_share_it(tmp_path):
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("n", torch.zeros(4))
+
+    class Add(nn.Module):
+        def __init__(self, counter):
+            super().__init__()
+            self.core = counter
+
+        def forward(self, x):
+            self.core.n.add_(x)
+            return self.core.n * 1
+
+    class Double(nn.Module):
+        def __init__(self, counter):
+            super().__init__()
+            self.register_buffer("mine", counter.n)
+
+        def forward(self, x):
+            self.mine.mul_(2)
+            return self.mine + x
+
+    counter, one = Counter(), torch.ones(4)
+    cudaexec.export(
+        methods={"add": (Add(counter), (one,)), "double": (Double(counter), (one,))},
+        path=tmp_path / "m.pte",
+        target="cpu",
+    )
+    with cudaexec.load(tmp_path / "m.pte") as module:
+        add, double = module.method("add"), module.method("double")
+        assert [f(one)[0].item() for f in (add, double, double, add)] == [1, 3, 5, 5]

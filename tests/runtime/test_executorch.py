@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +93,36 @@ def test_other_programs_are_refused_by_name(name: str) -> None:
 def test_other_devices(device: str, error: type, match: str) -> None:
     with pytest.raises(error, match=match):
         cudaexec.load(SAMPLES / "d_aoti_cpu.pte", device=device)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_code_without_a_manifest_runs_on_one_thread(tmp_path: Path) -> None:
+    """Its reductions have one slot per thread of the exporting machine, so more would overflow."""
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * 2 + 1).sum()
+
+    path = tmp_path / "m.pte"
+    cudaexec.export(Net(), (torch.zeros(1 << 20),), path=path, target="cpu")
+    bare = path.read_bytes()
+    for name in (b"cudaexec_manifest", b"cudaexec_digest"):
+        assert bare.count(name) == 1
+        bare = bare.replace(name, b"x" + name[1:])
+    (tmp_path / "bare.pte").write_bytes(bare)
+    script = """
+import sys, os, numpy as np, cudaexec
+count = lambda: len(os.listdir("/proc/self/task"))
+before = count()
+module = cudaexec.load(sys.argv[1])
+assert module(np.ones(1 << 20, np.float32)) == 3 << 20
+print(count() - before)
+"""
+    started = {
+        name: int(subprocess.check_output([sys.executable, "-c", script, tmp_path / name]))
+        for name in ("m.pte", "bare.pte")
+    }
+    assert started["m.pte"] >= 1
+    assert started["bare.pte"] == 0

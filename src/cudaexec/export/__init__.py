@@ -22,7 +22,7 @@ __all__ = ["ExportReport", "export"]
 
 
 def export(
-    model: Any,
+    model: Any = None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
