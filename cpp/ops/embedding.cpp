@@ -4,6 +4,7 @@
 
 #include "device/thread_pool.h"
 #include "ops/operand.h"
+#include "ops/row_math.h"
 #include "tensor/convert.h"
 
 namespace cudaexec::ops {
@@ -92,13 +93,8 @@ int64_t sum_bag(const Bags& bags, int64_t bag, int64_t padding, bool mean, Sum* 
   for (int64_t i = start[bag]; i < start[bag + 1]; ++i) {
     if (index[i] == padding) continue;
     ++rows;
-    const T* row = table + index[i] * bags.width;
-    if (samples != nullptr) {
-      const auto factor = static_cast<Sum>(samples[i]);
-      for (int64_t c = 0; c < bags.width; ++c) sums[c] += factor * static_cast<Sum>(row[c]);
-    } else {
-      for (int64_t c = 0; c < bags.width; ++c) sums[c] += static_cast<Sum>(row[c]);
-    }
+    const Sum factor = samples != nullptr ? static_cast<Sum>(samples[i]) : Sum{1};
+    add_scaled(sums, table + index[i] * bags.width, factor, bags.width);
   }
   const Sum divisor = mean && rows > 0 ? static_cast<Sum>(rows) : Sum{1};
   for (int64_t c = 0; c < bags.width; ++c) out[c] = static_cast<T>(sums[c] / divisor);
@@ -130,7 +126,7 @@ int64_t max_bag(const Bags& bags, int64_t bag, int64_t padding, T* out, int64_t*
 template <typename T>
 void run_bags(const Bags& bags, const EmbeddingBagOptions& options, const Tensor& out,
               int64_t* sizes, int64_t* max_rows, const OpContext& context) {
-  using Sum = std::conditional_t<kIsReduced<T>, float, T>;
+  using Sum = RowSum<T>;
   const int64_t work =
       std::max<int64_t>(1, bags.indices.numel() / std::max<int64_t>(bags.count, 1)) *
       std::max<int64_t>(bags.width, 1);

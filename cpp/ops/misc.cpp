@@ -9,6 +9,7 @@
 #include "device/thread_pool.h"
 #include "ops/operand.h"
 #include "tensor/convert.h"
+#include "tensor/rows.h"
 
 namespace cudaexec::ops {
 namespace {
@@ -130,6 +131,13 @@ void add_offsets(const std::vector<TripleAxis>& axes, int64_t index, Offsets& of
   }
 }
 
+float dot(const float* a, const float* b, int64_t count) {
+  return row_kernels().dot_f32(a, b, count);
+}
+double dot(const double* a, const double* b, int64_t count) {
+  return row_kernels().dot_f64(a, b, count);
+}
+
 template <typename T>
 Compute<T> triple_sum(const std::array<const T*, 3>& data, const Offsets& start,
                       const std::vector<TripleAxis>& outer, int64_t outer_count,
@@ -139,6 +147,12 @@ Compute<T> triple_sum(const std::array<const T*, 3>& data, const Offsets& start,
   for (int64_t i = 0; i < outer_count; ++i) {
     Offsets at = start;
     add_offsets(outer, i, at);
+    if constexpr (!kIsReduced<T>) {
+      if (inner.stride == Offsets{0, 1, 1}) {
+        sum += data[0][at[0]] * dot(data[1] + at[1], data[2] + at[2], inner.size);
+        continue;
+      }
+    }
     for (int64_t j = 0; j < inner.size; ++j) {
       sum += static_cast<C>(data[0][at[0] + j * inner.stride[0]]) *
              static_cast<C>(data[1][at[1] + j * inner.stride[1]]) *

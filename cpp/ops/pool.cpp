@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "device/thread_pool.h"
 #include "ops/pool_plan.h"
 #include "ops/sort_keys.h"
 #include "tensor/convert.h"
@@ -75,41 +74,6 @@ Windows adaptive_windows(const char* op, std::span<const int64_t> output, const 
   return windows;
 }
 
-// Calls visit(window, out_position) for every window of the volume, row-major.
-template <typename Visit>
-void for_windows(const Windows& windows, Visit visit) {
-  int64_t at = 0;
-  for (size_t d = 0; d < windows[0].start.size(); ++d) {
-    for (size_t h = 0; h < windows[1].start.size(); ++h) {
-      for (size_t w = 0; w < windows[2].start.size(); ++w) visit(std::array{d, h, w}, at++);
-    }
-  }
-}
-
-// Calls visit(position) for the elements of one window, row-major.
-template <typename Visit>
-void for_elements(const Windows& windows, const std::array<size_t, 3>& window,
-                  const std::array<int64_t, 3>& size, Visit visit) {
-  const auto& [depth, height, width] = windows;
-  for (int64_t d = depth.start[window[0]]; d < depth.end[window[0]]; d += depth.step) {
-    for (int64_t h = height.start[window[1]]; h < height.end[window[1]]; h += height.step) {
-      const int64_t line = (d * size[1] + h) * size[2];
-      for (int64_t w = width.start[window[2]]; w < width.end[window[2]]; w += width.step) {
-        visit(line + w);
-      }
-    }
-  }
-}
-
-// Runs body(plane) for all planes.
-template <typename Body>
-void for_planes(const PoolPlan& plan, Body body) {
-  parallel_for(plan.planes, std::max<int64_t>(1, kGrain / plan.volume()),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t plane = begin; plane < end; ++plane) body(plane);
-               });
-}
-
 template <typename T>
 void max_plane(const T* input, const Windows& windows, const std::array<int64_t, 3>& size,
                T* values, int64_t* indices) {
@@ -146,34 +110,6 @@ std::pair<Tensor, Tensor> max_over(const PoolPlan& plan, const OpContext& contex
   return {in_format(plan, values, context), in_format(plan, indices, context)};
 }
 
-// `divisor_of(window)` gives the number to divide the sum by.
-template <typename DivisorOf>
-Tensor average_over(const PoolPlan& plan, const Windows& windows, const OpContext& context,
-                    DivisorOf divisor_of) {
-  const Tensor result = empty(plan.out_sizes, plan.input.dtype(), context);
-  const int64_t places = plan.planes == 0 ? 0 : result.numel() / plan.planes;
-  dispatch_dtype(plan.input.dtype(), [&]<typename T>(T) {
-    if constexpr (!std::is_same_v<T, bool>) {
-      using Sum = std::conditional_t<kIsReduced<T>, float,
-                                     std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
-      for_planes(plan, [&](int64_t plane) {
-        const T* input = plan.input.data_as<const T>() + plane * plan.volume();
-        T* out = result.data_as<T>() + plane * places;
-        for_windows(windows, [&](const std::array<size_t, 3>& window, int64_t at) {
-          Sum sum{};
-          bool any = false;
-          for_elements(windows, window, plan.size, [&](int64_t position) {
-            sum += static_cast<Sum>(input[position]);
-            any = true;
-          });
-          out[at] = any ? static_cast<T>(sum / static_cast<Sum>(divisor_of(window))) : T(0);
-        });
-      });
-    }
-  });
-  return in_format(plan, result, context);
-}
-
 }  // namespace
 
 std::pair<Tensor, Tensor> max_pool(const Tensor& self, size_t rank, const PoolWindow& window,
@@ -188,29 +124,17 @@ Tensor avg_pool(const Tensor& self, size_t rank, const PoolWindow& window, bool 
                 std::optional<int64_t> divisor, const OpContext& context) {
   if (divisor == 0) throw InputError("avg_pool: divisor_override is 0");
   PoolPlan plan = plan_pool("avg_pool", self, rank, context);
-  if (rank == 3) plan.format = MemoryFormat::kContiguous;
   const Windows windows = sliding_windows("avg_pool", window, plan);
   set_output(plan, windows);
-  return average_over(plan, windows, context, [&](const std::array<size_t, 3>& at) {
-    if (divisor) return *divisor;
-    int64_t count = 1;
-    for (size_t axis = 0; axis < 3; ++axis) {
-      const AxisWindows& one = windows[axis];
-      count *= count_include_pad ? one.padded[at[axis]] : one.end[at[axis]] - one.start[at[axis]];
-    }
-    return count;
-  });
+  return average(plan, windows, {count_include_pad, divisor}, context);
 }
 
 Tensor adaptive_avg_pool(const Tensor& self, std::span<const int64_t> output,
                          const OpContext& context) {
   PoolPlan plan = plan_pool("adaptive_avg_pool", self, output.size(), context);
-  if (plan.rank == 3) plan.format = MemoryFormat::kContiguous;
   const Windows windows = adaptive_windows("adaptive_avg_pool", output, plan);
   set_output(plan, windows);
-  return average_over(plan, windows, context, [&](const std::array<size_t, 3>& at) {
-    return windows[0].padded[at[0]] * windows[1].padded[at[1]] * windows[2].padded[at[2]];
-  });
+  return average(plan, windows, {}, context);
 }
 
 std::pair<Tensor, Tensor> adaptive_max_pool(const Tensor& self, std::span<const int64_t> output,

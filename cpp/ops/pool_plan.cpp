@@ -23,6 +23,7 @@ PoolPlan plan_pool(const char* op, const Tensor& self, size_t rank, const OpCont
   }
   for (size_t i = 0; i < dims - rank; ++i) plan.planes *= self.size(i);
   plan.out_sizes = self.sizes();
+  plan.self = self;
   plan.input = contiguous(self, context);
   return plan;
 }

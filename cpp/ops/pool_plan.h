@@ -1,10 +1,13 @@
 // What all kinds of pooling share: planes, the windows along each dimension, and the result.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "device/thread_pool.h"
 #include "ops/op_context.h"
 #include "ops/operand.h"
 
@@ -23,6 +26,7 @@ using Windows = std::array<AxisWindows, 3>;
 
 struct PoolPlan {
   size_t rank = 2;
+  Tensor self;                    // as it was given
   Tensor input;                   // contiguous
   std::array<int64_t, 3> size{};  // of an input volume
   int64_t planes = 1;             // batch * channels
@@ -42,7 +46,50 @@ AxisWindows whole_axis();
 /// Windows that divide `size` evenly into `output` places.
 AxisWindows adaptive_axis(const char* op, int64_t size, int64_t output);
 
+struct Divisor {
+  bool count_include_pad = false;
+  std::optional<int64_t> fixed;  // replaces the number of elements
+};
+/// Means over the windows; in two dimensions in the plan's memory format.
+Tensor average(const PoolPlan& plan, const Windows& windows, const Divisor& divisor,
+               const OpContext& context);
+
 /// `result` (contiguous) in the plan's memory format.
 Tensor in_format(const PoolPlan& plan, const Tensor& result, const OpContext& context);
+
+// Calls visit(window, out_position) for every window of the volume, row-major.
+template <typename Visit>
+void for_windows(const Windows& windows, Visit visit) {
+  int64_t at = 0;
+  for (size_t d = 0; d < windows[0].start.size(); ++d) {
+    for (size_t h = 0; h < windows[1].start.size(); ++h) {
+      for (size_t w = 0; w < windows[2].start.size(); ++w) visit(std::array{d, h, w}, at++);
+    }
+  }
+}
+
+// Calls visit(position) for the elements of one window, row-major.
+template <typename Visit>
+void for_elements(const Windows& windows, const std::array<size_t, 3>& window,
+                  const std::array<int64_t, 3>& size, Visit visit) {
+  const auto& [depth, height, width] = windows;
+  for (int64_t d = depth.start[window[0]]; d < depth.end[window[0]]; d += depth.step) {
+    for (int64_t h = height.start[window[1]]; h < height.end[window[1]]; h += height.step) {
+      const int64_t line = (d * size[1] + h) * size[2];
+      for (int64_t w = width.start[window[2]]; w < width.end[window[2]]; w += width.step) {
+        visit(line + w);
+      }
+    }
+  }
+}
+
+// Runs body(plane) for all planes.
+template <typename Body>
+void for_planes(const PoolPlan& plan, Body body) {
+  parallel_for(plan.planes, std::max<int64_t>(1, kGrain / plan.volume()),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t plane = begin; plane < end; ++plane) body(plane);
+               });
+}
 
 }  // namespace cudaexec::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "device/thread_pool.h"
 #include "ops/operand.h"
@@ -44,29 +45,27 @@ void for_columns(const Split& split, Body body) {
                });
 }
 
-template <typename T, typename Step>
-void scan(const Split& split, const T* in, T* out, typename AccumulatorOf<T>::type initial,
-          Step step) {
+// `step(state, value)` updates a state and gives the result for this position.
+template <typename T, typename State, typename Step>
+void scan(const Split& split, const T* in, T* out, State initial, Step step) {
   using Accumulator = typename AccumulatorOf<T>::type;
   for_columns(split, [&](int64_t first, int64_t columns) {
     if (columns == 1) {
-      Accumulator state = initial;
+      State state = initial;
       for (int64_t i = 0; i < split.count; ++i) {
         const int64_t at = first + i * split.inner;
-        state = step(state, static_cast<Accumulator>(in[at]));
-        out[at] = static_cast<T>(state);
+        out[at] = static_cast<T>(step(state, static_cast<Accumulator>(in[at])));
       }
       return;
     }
-    std::array<Accumulator, kColumns> states;
+    std::array<State, kColumns> states;
     std::fill_n(states.begin(), columns, initial);
     for (int64_t i = 0; i < split.count; ++i) {
       const T* from = in + first + i * split.inner;
       T* to = out + first + i * split.inner;
       for (int64_t c = 0; c < columns; ++c) {
-        auto& state = states[static_cast<size_t>(c)];
-        state = step(state, static_cast<Accumulator>(from[c]));
-        to[c] = static_cast<T>(state);
+        to[c] =
+            static_cast<T>(step(states[static_cast<size_t>(c)], static_cast<Accumulator>(from[c])));
       }
     }
   });
@@ -93,36 +92,45 @@ Dtype sum_dtype(const Tensor& self, std::optional<Dtype> dtype) {
 
 struct Add {
   template <typename A>
-  A operator()(A state, A value) const {
+  A operator()(A& state, A value) const {
     if constexpr (std::is_integral_v<A>) {
-      return static_cast<A>(static_cast<uint64_t>(state) + static_cast<uint64_t>(value));
+      state = static_cast<A>(static_cast<uint64_t>(state) + static_cast<uint64_t>(value));
     } else {
-      return state + value;
+      state += value;
     }
+    return state;
   }
 };
 
 struct Multiply {
   template <typename A>
-  A operator()(A state, A value) const {
+  A operator()(A& state, A value) const {
     if constexpr (std::is_integral_v<A>) {
-      return static_cast<A>(static_cast<uint64_t>(state) * static_cast<uint64_t>(value));
+      state = static_cast<A>(static_cast<uint64_t>(state) * static_cast<uint64_t>(value));
     } else {
-      return state * value;
+      state *= value;
     }
+    return state;
   }
 };
 
-struct LogAddExp {
-  template <typename A>
-  A operator()(A state, A value) const {
-    if (state != state) return state;
-    if (value != value) return value;
-    const A low = std::min(state, value);
-    const A high = std::max(state, value);
-    // Equal infinities have no difference to work with.
-    if (low == high && !std::isfinite(low)) return value;
-    return static_cast<A>(std::log1p(std::exp(low - high)) + high);
+// log(sum(exp(x))) as a largest value and the sum of exp(x - largest): one exponential per step.
+template <typename A>
+struct LogSum {
+  A largest = -std::numeric_limits<A>::infinity();
+  A sum = 0;
+
+  A step(A value) {
+    if (value <= largest) {
+      // Nothing is added to infinity, and -infinity adds nothing.
+      if (std::isfinite(value)) sum += std::exp(value - largest);
+    } else if (value > largest) {
+      sum = std::isfinite(value) ? sum * std::exp(largest - value) + 1 : A{1};
+      largest = value;
+    } else {
+      largest = largest != largest ? largest : value;  // NaN stays
+    }
+    return std::isfinite(largest) ? largest + std::log(sum) : largest;
   }
 };
 
@@ -183,8 +191,8 @@ Tensor logcumsumexp(const Tensor& self, int64_t dim, const OpContext& context) {
   dispatch_dtype(self.dtype(), [&]<typename T>(T) {
     if constexpr (kIsFloating<T>) {
       using Accumulator = typename AccumulatorOf<T>::type;
-      scan<T>(split, input.data_as<const T>(), result.data_as<T>(),
-              -std::numeric_limits<Accumulator>::infinity(), LogAddExp{});
+      scan<T>(split, input.data_as<const T>(), result.data_as<T>(), LogSum<Accumulator>{},
+              [](LogSum<Accumulator>& state, Accumulator value) { return state.step(value); });
     }
   });
   return result;

@@ -1,12 +1,11 @@
 #include "ops/scatter.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "device/thread_pool.h"
 #include "ops/operand.h"
-#include "ops/sort_keys.h"
+#include "ops/scatter_reduce.h"
 #include "tensor/convert.h"
 #include "tensor/strided_copy.h"
 
@@ -127,8 +126,6 @@ void copy_self(const Tensor& out, const Tensor& self) {
   if (out.data() != self.data()) strided_copy(out, self);
 }
 
-enum class Reduce { kSum, kProd, kMean, kAmax, kAmin };
-
 Reduce parse_reduce(const char* op, std::string_view name) {
   if (name == "sum") return Reduce::kSum;
   if (name == "prod") return Reduce::kProd;
@@ -137,53 +134,6 @@ Reduce parse_reduce(const char* op, std::string_view name) {
   if (name == "amin") return Reduce::kAmin;
   throw NotSupported(
       str(op, ": reduction '", name, "' is unknown; expected sum, prod, mean, amax or amin"));
-}
-
-template <typename T>
-T identity_of(Reduce reduce) {
-  using Limits = std::numeric_limits<T>;
-  switch (reduce) {
-    case Reduce::kProd:
-      return T(1);
-    case Reduce::kAmax:
-      return Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
-    case Reduce::kAmin:
-      return Limits::has_infinity ? Limits::infinity() : Limits::max();
-    default:
-      return T(0);
-  }
-}
-
-template <typename T>
-void combine(Reduce reduce, T& to, T value) {
-  switch (reduce) {
-    case Reduce::kProd:
-      to = static_cast<T>(to * value);
-      break;
-    case Reduce::kAmax:
-      to = is_nan(value) || to < value ? value : to;
-      break;
-    case Reduce::kAmin:
-      to = is_nan(value) || value < to ? value : to;
-      break;
-    default:
-      if constexpr (std::is_same_v<T, bool>) {
-        to = to || value;
-      } else {
-        to = static_cast<T>(to + value);
-      }
-  }
-}
-
-template <typename T>
-T divide(T sum, int64_t count) {
-  if constexpr (std::is_integral_v<T>) {
-    const auto wide = static_cast<int64_t>(sum);
-    const int64_t quotient = wide / count;
-    return static_cast<T>(wide % count != 0 && wide < 0 ? quotient - 1 : quotient);
-  } else {
-    return sum / static_cast<T>(count);
-  }
 }
 
 template <typename T>
@@ -218,6 +168,26 @@ void reduce_into(const Operands& operands, Reduce reduce, bool include_self,
   if (reduce == Reduce::kMean) divide_by_counts<T>(operands, include_self, context);
 }
 
+// The index of whole rows (int64 [rows]) where `index` is one expanded over the other dimensions,
+// of which all are full, and the operands are packed; nothing otherwise.
+std::optional<Tensor> row_index(const Tensor& out, int64_t dim, const Tensor& index,
+                                const Tensor& src, const OpContext& context) {
+  const bool plain = dim == 0 && out.dim() >= 2 && index.dim() == out.dim() &&
+                     src.dim() == out.dim() && index.numel() > 0 && out.is_contiguous() &&
+                     out.dtype() == src.dtype() && index.size(0) <= src.size(0);
+  if (!plain) return std::nullopt;
+  require_index("scatter_reduce", "index", index);
+  for (size_t i = 1; i < out.sizes().size(); ++i) {
+    const bool repeats = index.stride(i) == 0 || index.size(i) == 1;
+    if (!repeats || index.size(i) != out.size(i) || index.size(i) != src.size(i)) {
+      return std::nullopt;
+    }
+  }
+  const Tensor rows(index.storage(), index.offset(), Dims{index.size(0)}, Dims{index.stride(0)},
+                    index.dtype());
+  return contiguous_as(rows, Dtype::kInt64, context);
+}
+
 }  // namespace
 
 void scatter(const Tensor& out, const Tensor& self, int64_t dim, const Tensor& index,
@@ -246,20 +216,30 @@ void scatter_reduce(const Tensor& out, const Tensor& self, int64_t dim, const Te
                     const Tensor& src, std::string_view reduce_name, bool include_self,
                     const OpContext& context) {
   const Reduce reduce = parse_reduce("scatter_reduce", reduce_name);
-  Operands operands = prepare("scatter_reduce", out, dim, index, &src, context);
+  const auto rows = row_index(out, dim, index, src, context);
+  Operands operands = rows ? Operands{} : prepare("scatter_reduce", out, dim, index, &src, context);
   copy_self(out, self);
   if (index.numel() == 0) return;
-  if (out.dtype() == Dtype::kFloat16 || out.dtype() == Dtype::kBfloat16) {
-    const Tensor half = operands.out;
-    operands.out = contiguous_as(half, Dtype::kFloat32, context);
-    operands.src = contiguous_as(operands.src, Dtype::kFloat32, context);
-    reduce_into<float>(operands, reduce, include_self, context);
-    strided_convert(half, operands.out);
-    return;
+  if (rows) {
+    operands.out = out;
+    const Tensor part(src.storage(), src.offset(), index.sizes(), src.strides(), src.dtype());
+    operands.src = contiguous(part, context);
   }
-  dispatch_dtype(out.dtype(), [&]<typename T>(T) {
-    if constexpr (!kIsReduced<T>) reduce_into<T>(operands, reduce, include_self, context);
-  });
+  const auto run = [&] {
+    if (rows) {
+      scatter_rows(operands.out, *rows, operands.src, reduce, include_self, context);
+      return;
+    }
+    dispatch_dtype(operands.out.dtype(), [&]<typename T>(T) {
+      if constexpr (!kIsReduced<T>) reduce_into<T>(operands, reduce, include_self, context);
+    });
+  };
+  if (out.dtype() != Dtype::kFloat16 && out.dtype() != Dtype::kBfloat16) return run();
+  const Tensor half = operands.out;
+  operands.out = contiguous_as(half, Dtype::kFloat32, context);
+  operands.src = contiguous_as(operands.src, Dtype::kFloat32, context);
+  run();
+  strided_convert(half, operands.out);
 }
 
 Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,

@@ -12,11 +12,13 @@ set(CUDAEXEC_OPS_SOURCES
     ops/operand.cpp
     ops/pointwise.cpp
     ops/pool.cpp
+    ops/pool_average.cpp
     ops/pool_plan.cpp
     ops/random.cpp
     ops/random_state.cpp
     ops/scan.cpp
     ops/scatter.cpp
+    ops/scatter_rows.cpp
     ops/search.cpp
     ops/search_histogram.cpp
     ops/segment.cpp

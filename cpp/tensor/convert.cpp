@@ -1,8 +1,8 @@
 #include "tensor/convert.h"
 
-#include <immintrin.h>
-
 #include <cstring>
+
+#include "tensor/rows.h"
 
 namespace cudaexec {
 namespace {
@@ -53,46 +53,18 @@ void copy_row(int64_t count, char* dst, int64_t dst_stride, const char* src, int
   }
 }
 
-__attribute__((target("avx,f16c"))) int64_t half_to_float_f16c(int64_t count, char* dst,
-                                                               const char* src) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i * 2));
-    _mm256_storeu_ps(reinterpret_cast<float*>(dst + i * 4), _mm256_cvtph_ps(bits));
+// Packed rows by the kernel of the pair, others element by element.
+template <typename To, typename From, auto Kernel>
+void convert_packed(int64_t count, char* dst, int64_t dst_stride, const char* src,
+                    int64_t src_stride) {
+  using ToWord = std::conditional_t<sizeof(To) == 2, uint16_t, float>;
+  using FromWord = std::conditional_t<sizeof(From) == 2, uint16_t, float>;
+  if (dst_stride == sizeof(To) && src_stride == sizeof(From)) {
+    (row_kernels().*Kernel)(reinterpret_cast<ToWord*>(dst), reinterpret_cast<const FromWord*>(src),
+                            count);
+  } else {
+    convert_row<To, From>(count, dst, dst_stride, src, src_stride);
   }
-  return i;
-}
-
-__attribute__((target("avx,f16c"))) int64_t float_to_half_f16c(int64_t count, char* dst,
-                                                               const char* src) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256 values = _mm256_loadu_ps(reinterpret_cast<const float*>(src + i * 4));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i * 2),
-                     _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT));
-  }
-  return i;
-}
-
-bool has_f16c() noexcept {
-  static const bool supported = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
-  return supported;
-}
-
-void half_to_float_row(int64_t count, char* dst, int64_t dst_stride, const char* src,
-                       int64_t src_stride) {
-  const bool packed = dst_stride == 4 && src_stride == 2;
-  const int64_t done = packed && has_f16c() ? half_to_float_f16c(count, dst, src) : 0;
-  convert_row<float, Half>(count - done, dst + done * dst_stride, dst_stride,
-                           src + done * src_stride, src_stride);
-}
-
-void float_to_half_row(int64_t count, char* dst, int64_t dst_stride, const char* src,
-                       int64_t src_stride) {
-  const bool packed = dst_stride == 2 && src_stride == 4;
-  const int64_t done = packed && has_f16c() ? float_to_half_f16c(count, dst, src) : 0;
-  convert_row<Half, float>(count - done, dst + done * dst_stride, dst_stride,
-                           src + done * src_stride, src_stride);
 }
 
 RowConverter copier(size_t itemsize) noexcept {
@@ -112,8 +84,18 @@ RowConverter copier(size_t itemsize) noexcept {
 
 RowConverter row_converter(Dtype to, Dtype from) noexcept {
   if (to == from) return copier(dtype_size(to));
-  if (to == Dtype::kFloat32 && from == Dtype::kFloat16) return half_to_float_row;
-  if (to == Dtype::kFloat16 && from == Dtype::kFloat32) return float_to_half_row;
+  if (to == Dtype::kFloat32 && from == Dtype::kFloat16) {
+    return convert_packed<float, Half, &RowKernels::f16_to_f32>;
+  }
+  if (to == Dtype::kFloat16 && from == Dtype::kFloat32) {
+    return convert_packed<Half, float, &RowKernels::f32_to_f16>;
+  }
+  if (to == Dtype::kFloat32 && from == Dtype::kBfloat16) {
+    return convert_packed<float, Bfloat16, &RowKernels::bf16_to_f32>;
+  }
+  if (to == Dtype::kBfloat16 && from == Dtype::kFloat32) {
+    return convert_packed<Bfloat16, float, &RowKernels::f32_to_bf16>;
+  }
   return dispatch_dtype(to, [from]<typename To>(To) -> RowConverter {
     return dispatch_dtype(
         from, []<typename From>(From) -> RowConverter { return convert_row<To, From>; });

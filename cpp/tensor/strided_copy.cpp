@@ -10,12 +10,14 @@
 #include "base/str.h"
 #include "device/thread_pool.h"
 #include "tensor/convert.h"
+#include "tensor/rows.h"
 
 namespace cudaexec {
 namespace {
 
 constexpr int64_t kParallelBytes = 256 * 1024;  // below this a copy stays on the calling thread
 constexpr int64_t kTile = 64;                   // side of the blocks of a transposing copy
+constexpr int64_t kShortRow = 8;                // rows below this are not worth blocks
 
 struct Axis {
   int64_t size;
@@ -64,9 +66,25 @@ struct CopyPlan {
   int64_t blocks = 1;  // of `row`
   int64_t units = 1;
   RowConverter convert = nullptr;
+  size_t transposed_itemsize = 0;  // 2 or 4 where blocks are transposed by a kernel
   char* dst = nullptr;
   const char* src = nullptr;
 };
+
+// A block whose rows are packed in the destination and whose columns are in the source.
+void transpose_block(const CopyPlan& plan, int64_t rows, int64_t count, char* dst,
+                     const char* src) {
+  const auto itemsize = static_cast<int64_t>(plan.transposed_itemsize);
+  const int64_t dst_stride = plan.row.dst / itemsize;
+  const int64_t src_stride = plan.inner.src / itemsize;
+  if (itemsize == 2) {
+    row_kernels().transpose_2(reinterpret_cast<uint16_t*>(dst), dst_stride,
+                              reinterpret_cast<const uint16_t*>(src), src_stride, rows, count);
+  } else {
+    row_kernels().transpose_4(reinterpret_cast<uint32_t*>(dst), dst_stride,
+                              reinterpret_cast<const uint32_t*>(src), src_stride, rows, count);
+  }
+}
 
 void copy_block(const CopyPlan& plan, int64_t first_row, char* dst, const char* src) {
   const int64_t rows = std::min(plan.row_block, plan.row.size - first_row);
@@ -74,6 +92,10 @@ void copy_block(const CopyPlan& plan, int64_t first_row, char* dst, const char* 
   src += first_row * plan.row.src;
   for (int64_t at = 0; at < plan.inner.size; at += plan.inner_block) {
     const int64_t count = std::min(plan.inner_block, plan.inner.size - at);
+    if (plan.transposed_itemsize != 0) {
+      transpose_block(plan, rows, count, dst + at * plan.inner.dst, src + at * plan.inner.src);
+      continue;
+    }
     for (int64_t row = 0; row < rows; ++row) {
       plan.convert(count, dst + row * plan.row.dst + at * plan.inner.dst, plan.inner.dst,
                    src + row * plan.row.src + at * plan.inner.src, plan.inner.src);
@@ -97,6 +119,39 @@ void copy_units(const CopyPlan& plan, int64_t begin, int64_t end) {
   }
 }
 
+// Takes the row axis out of the outer ones and sizes the blocks.
+void choose_rows(CopyPlan& plan, std::vector<Axis>& axes, const Tensor& dst, const Tensor& src) {
+  // The row axis is the one with the smallest source stride: for a transpose it walks the source's
+  // cache lines; otherwise it is the next outer axis anyway.
+  auto row = axes.end() - 1;
+  for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
+    const bool smaller = row->src == 0 || std::abs(axis->src) < std::abs(row->src);
+    if (axis->src != 0 && smaller) row = axis;
+  }
+  const bool transposes = row->src != 0 && std::abs(row->src) < std::abs(plan.inner.src);
+  const auto chosen = transposes ? row : axes.end() - 1;
+  plan.row = *chosen;
+  axes.erase(chosen);
+  const auto itemsize = static_cast<int64_t>(dst.itemsize());
+  if (!transposes) {
+    plan.inner_block = plan.inner.size;
+    plan.row_block = std::max<int64_t>(1, kParallelBytes / 4 / (plan.inner.size * itemsize));
+    return;
+  }
+  if (plan.inner.size < kShortRow) {  // few channels: go along the long axis instead
+    std::swap(plan.inner, plan.row);
+    plan.inner_block = kTile * kTile;
+    plan.row_block = plan.row.size;
+    return;
+  }
+  plan.inner_block = kTile;
+  plan.row_block = kTile;
+  if (dst.dtype() == src.dtype() && (itemsize == 2 || itemsize == 4) &&
+      plan.inner.dst == itemsize && plan.row.src == itemsize) {
+    plan.transposed_itemsize = dst.itemsize();
+  }
+}
+
 CopyPlan make_plan(const Tensor& dst, const Tensor& src, std::vector<Axis> axes) {
   CopyPlan plan;
   plan.convert = row_converter(dst.dtype(), src.dtype());
@@ -106,22 +161,8 @@ CopyPlan make_plan(const Tensor& dst, const Tensor& src, std::vector<Axis> axes)
     plan.inner = axes.back();
     axes.pop_back();
   }
-  // The row axis is the one with the smallest source stride: for a transpose it walks the source's
-  // cache lines; otherwise it is the next outer axis anyway.
   if (!axes.empty()) {
-    auto row = axes.end() - 1;
-    for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
-      const bool smaller = row->src == 0 || std::abs(axis->src) < std::abs(row->src);
-      if (axis->src != 0 && smaller) row = axis;
-    }
-    const bool transposes = row->src != 0 && std::abs(row->src) < std::abs(plan.inner.src);
-    const auto chosen = transposes ? row : axes.end() - 1;
-    plan.row = *chosen;
-    axes.erase(chosen);
-    plan.inner_block = transposes ? kTile : plan.inner.size;
-    const int64_t row_bytes =
-        std::max<int64_t>(1, plan.inner.size * static_cast<int64_t>(dst.itemsize()));
-    plan.row_block = transposes ? kTile : std::max<int64_t>(1, kParallelBytes / 4 / row_bytes);
+    choose_rows(plan, axes, dst, src);
   } else {
     // One axis: cut it into pieces that threads can share.
     plan.inner_block = plan.inner.size;
