@@ -30,6 +30,7 @@ struct Team {
   void* context = nullptr;
   void (*body)(void*) = nullptr;  // OpenMP's outlined region
   int size = 1;
+  int caller_cpu = -1;  // where the calling thread ran when it started the workers
   std::atomic<bool> aborted{false};
   std::atomic<bool> has_error{false};
   std::exception_ptr error;  // the first; read after all threads have left

@@ -4,6 +4,7 @@
 #include "device/thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -31,8 +32,9 @@ enum Signal : uint32_t { kIdle = 0, kPosted = 1, kAsleep = 2 };
 struct alignas(64) Worker {
   std::atomic<uint32_t> signal{kIdle};
   Team* team = nullptr;
-  int thread = 0;  // in the team
-  int index = 0;   // in the pool
+  int thread = 0;        // in the team
+  int index = 0;         // in the pool
+  int avoided_cpu = -1;  // taken out of its affinity mask
 };
 
 // Of the process; never destroyed, because workers outlive static destructors.
@@ -73,8 +75,23 @@ void reset_in_child() noexcept {
   pool.limits_known.store(true, std::memory_order_release);
 }
 
+// A woken worker is often put on the processor of the thread that woke it, and two threads that
+// take turns there never look like work to move: the region would run for good at half of one
+// processor's speed. So the worker leaves, and stays away until the caller has moved as well.
+[[gnu::noinline]] void avoid_cpu(Worker& worker, int cpu) noexcept {
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) return;
+  if (worker.avoided_cpu >= 0) CPU_SET(static_cast<size_t>(worker.avoided_cpu), &mask);
+  CPU_CLR(static_cast<size_t>(cpu), &mask);
+  if (CPU_COUNT(&mask) == 0) return;
+  if (::sched_setaffinity(0, sizeof(mask), &mask) == 0) worker.avoided_cpu = cpu;
+}
+
 void run_team(Worker& worker) noexcept {
   Team& team = *worker.team;
+  if (team.caller_cpu >= 0 && ::sched_getcpu() == team.caller_cpu) [[unlikely]] {
+    avoid_cpu(worker, team.caller_cpu);
+  }
   const int thread = worker.thread;
   worker.signal.store(kIdle, std::memory_order_relaxed);
   team.run(team, thread);
@@ -218,6 +235,7 @@ void start_workers(Team& team) noexcept {
   int got = claim(wanted, claimed.data());
   if (got < wanted) got = grow(wanted, claimed.data(), got);
   team.size = got + 1;
+  if (got > 0) team.caller_cpu = ::sched_getcpu();
   team.remaining.store(static_cast<uint32_t>(got), std::memory_order_relaxed);
   pool.regions.fetch_add(1, std::memory_order_relaxed);
   for (int i = 0; i < got; ++i) {

@@ -234,6 +234,40 @@ class TestQuotas:
         assert self.write(tmp_path, files) == 0
 
 
+PLACES = """
+import os, sys
+sys.path.insert(0, {here!r})
+from ctypes import c_int
+from pathlib import Path
+from libraries import function, testing
+library = testing.open_library(Path(sys.argv[1]).read_bytes(), "parallel")
+barriers = function(library, "barriers", c_int, c_int, c_int)
+barriers(2, 1)
+name = lambda task: Path(f"/proc/self/task/{{task}}/comm").read_text().strip()
+(worker,) = [int(task) for task in os.listdir("/proc/self/task") if name(task) == "cudaexec"]
+allowed = os.sched_getaffinity(0)
+here = min(allowed)
+os.sched_setaffinity(0, {{here}})
+os.sched_setaffinity(worker, {{here}})
+barriers(2, 10)
+print(os.sched_getaffinity(worker) == {{here}})
+os.sched_setaffinity(worker, allowed)
+for _ in range(300):
+    barriers(2, 10)
+cpu = int(Path(f"/proc/self/task/{{worker}}/stat").read_text().rsplit(")", 1)[1].split()[36])
+print(cpu != here)
+"""
+
+
+@pytest.mark.skipif(TestLimits.cpus < 2, reason="needs two CPUs")
+def test_workers_keep_off_the_callers_cpu(tmp_path: Path, parallel: bytes) -> None:
+    """Taking turns on one processor costs more than having one thread; a user's mask is kept."""
+    (tmp_path / "parallel.so").write_bytes(parallel)
+    command = [sys.executable, "-c", PLACES.format(here=str(HERE)), str(tmp_path / "parallel.so")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["True", "True"]
+
+
 def test_region_of_one_thread_costs_little(library: object) -> None:
     """A limit on something that is paid by every small model: measured 9 ns."""
     assert function(library, "empty_region", c_double, c_int, c_int)(1, 50) < 200
