@@ -26,7 +26,7 @@ $(VENV)/.deps: Makefile
 
 $(VENV)/.installed: $(VENV)/.deps $(SOURCES)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps --force-reinstall \
-		-Ccmake.define.CUDAEXEC_TEST_SUPPORT=ON .
+		-Ccmake.define.CUDAEXEC_TEST_SUPPORT=ON -Ccmake.define.CUDAEXEC_WERROR=ON .
 	@touch $@
 
 install: $(VENV)/.installed
@@ -67,10 +67,12 @@ format: $(VENV)/.test-deps
 test: lint $(VENV)/.installed $(VENV)/.test-deps .venv-et/.installed
 	CUDAEXEC_PCH=1 CUDAEXEC_CACHE="$(CURDIR)/.cache/cudaexec" CUDAEXEC_ET_PYTHON="$(CURDIR)/.venv-et/bin/python" \
 		$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(MAKE) --no-print-directory test-other
 
 # Files of this Python under another one without torch: builds the package a second time.
 test-other: $(VENV)/.installed $(VENV)/.test-deps .venv-other/.installed
-	CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" $(BIN)/python -m pytest tests/test_other_python.py
+	CUDAEXEC_CACHE="$(CURDIR)/.cache/cudaexec" CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" \
+		$(BIN)/python -m pytest tests/test_other_python.py
 
 # The types of the extension, from the signatures in it; a test compares the file with the extension.
 stubs: $(VENV)/.installed $(VENV)/.test-deps

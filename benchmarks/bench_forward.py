@@ -1,10 +1,12 @@
 """Time of one forward call on the CPU, beside torch eager, the AOTInductor package and XNNPACK.
 
     python benchmarks/bench_forward.py [--threads 1 2] [--only NAME ...] [--suite] [--json FILE]
+                                       [--without aoti ...] [--realtime]
 
 All candidates of a row run in one process, interleaved. XNNPACK comes from `executorch==1.5.1`, if
 it can be imported (`make bench` puts it into `.bench-site`, without dependencies). `--suite` adds
-every model of the test table.
+every model of the test table; `--without` leaves peers out; `--realtime` (as root) measures under
+SCHED_FIFO, which keeps other processes off the processors.
 """
 
 from __future__ import annotations
@@ -84,19 +86,20 @@ def aoti_candidate(
     return lambda: runner(*args, **kwargs)
 
 
-def row_candidates(name: str, folder: Path) -> dict[str, Callable[[], object]]:
-    """All ways of running the row that work here."""
+def row_candidates(name: str, folder: Path, without: list[str]) -> dict[str, Callable[[], object]]:
+    """All ways of running the row that work here, but those of `without`."""
     import torch
 
     import cudaexec
 
     model, args, kwargs, dynamic_shapes = build_row(name)
     candidates: dict[str, Callable[[], object]] = {"eager": lambda: model(*args, **kwargs)}
-    try:
-        candidates["aoti"] = aoti_candidate(model, args, kwargs, dynamic_shapes, folder)
-    except Exception as error:
-        print(f"  aoti: not available: {type(error).__name__}", file=sys.stderr)
-    if not kwargs and name in ROWS:
+    if "aoti" not in without:
+        try:
+            candidates["aoti"] = aoti_candidate(model, args, kwargs, dynamic_shapes, folder)
+        except Exception as error:
+            print(f"  aoti: not available: {type(error).__name__}", file=sys.stderr)
+    if not kwargs and name in ROWS and "xnnpack" not in without:
         try:
             with quiet():
                 candidates["xnnpack"] = xnnpack_candidate(model, args, folder)
@@ -121,7 +124,19 @@ def row_candidates(name: str, folder: Path) -> dict[str, Callable[[], object]]:
     return candidates
 
 
-def child(threads: int, names: list[str]) -> None:
+@contextlib.contextmanager
+def realtime(wanted: bool) -> Any:
+    """Run this thread, and the threads that it starts, ahead of every ordinary process."""
+    if wanted:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+    try:
+        yield
+    finally:
+        if wanted:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def child(threads: int, names: list[str], without: list[str], alone: bool) -> None:
     """Measure the rows with this many threads; prints one JSON line a row."""
     import torch
 
@@ -130,7 +145,9 @@ def child(threads: int, names: list[str]) -> None:
     torch.set_num_threads(threads)
     for name in names:
         with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
-            timings = measure(row_candidates(name, Path(folder)))
+            candidates = row_candidates(name, Path(folder), without)
+            with realtime(alone):
+                timings = measure(candidates)
         print(json.dumps({"row": name, "threads": threads,
                           "us": {k: [t.median, t.low, t.high] for k, t in timings.items()}}),
               flush=True)  # fmt: skip
@@ -153,6 +170,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=None)
     parser.add_argument("--suite", action="store_true")
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--without", nargs="+", default=[], choices=["aoti", "xnnpack"])
+    parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--child", type=int, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = list(options.only or ROWS)
@@ -161,16 +180,18 @@ def main() -> None:
 
         names = list(ROWS) + [c.name for c in models.CASES if c.name not in ROWS]
     if options.child is not None:
-        child(options.child, names)
+        child(options.child, names, options.without, options.realtime)
         return
     lines = []
+    passed = ["--without", *options.without] if options.without else []
+    passed += ["--realtime"] if options.realtime else []
     for threads in options.threads:
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / ".bench-site")])
         )
         with subprocess.Popen(
-            [sys.executable, __file__, "--child", str(threads), "--only", *names],
+            [sys.executable, __file__, "--child", str(threads), "--only", *names, *passed],
             stdout=subprocess.PIPE, text=True, env=environment,
         ) as process:  # fmt: skip
             for text in process.stdout or ():
