@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/cuda/kernel_args.h"
+#include "kernel.cuh"
 
 namespace cudaexec::cuda {
 

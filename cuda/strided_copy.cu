@@ -1,6 +1,7 @@
 // Copies and fills of any strides, by element size. Arguments and launch shapes come from
 // cpp/device/cuda/strided_copy.cpp.
 #include "indexing.cuh"
+#include "kernel.cuh"
 
 namespace cudaexec::cuda {
 namespace {
@@ -108,26 +109,22 @@ __device__ __forceinline__ void transpose_elements(const TransposeCopyArgs& args
 }  // namespace
 }  // namespace cudaexec::cuda
 
-#define CUDAEXEC_COPY_KERNELS(nbytes, Element)                                                    \
-  extern "C" __global__ void __launch_bounds__(cudaexec::cuda::kCopyThreads)                      \
-      cudaexec_strided_copy_##nbytes(const __grid_constant__ cudaexec::cuda::StridedCopyArgs a) { \
-    cudaexec::cuda::copy_elements<Element>(a);                                                    \
-  }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(cudaexec::cuda::kCopyThreads)                      \
-      cudaexec_strided_copy_wide_##nbytes(                                                        \
-          const __grid_constant__ cudaexec::cuda::StridedCopyArgs a) {                            \
-    cudaexec::cuda::copy_elements_wide<Element>(a);                                               \
-  }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(cudaexec::cuda::kCopyThreads)                      \
-      cudaexec_strided_fill_##nbytes(const __grid_constant__ cudaexec::cuda::StridedFillArgs a) { \
-    cudaexec::cuda::fill_elements<Element>(a);                                                    \
+using namespace cudaexec::cuda;
+
+#define CUDAEXEC_COPY_KERNELS(nbytes, Element)                                          \
+  CUDAEXEC_KERNEL(cudaexec_strided_copy_##nbytes, StridedCopyArgs, kCopyThreads) {      \
+    copy_elements<Element>(a);                                                          \
+  }                                                                                     \
+  CUDAEXEC_KERNEL(cudaexec_strided_copy_wide_##nbytes, StridedCopyArgs, kCopyThreads) { \
+    copy_elements_wide<Element>(a);                                                     \
+  }                                                                                     \
+  CUDAEXEC_KERNEL(cudaexec_strided_fill_##nbytes, StridedFillArgs, kCopyThreads) {      \
+    fill_elements<Element>(a);                                                          \
   }
 
-#define CUDAEXEC_TRANSPOSE_KERNEL(nbytes, Element)                                               \
-  extern "C" __global__ void __launch_bounds__(cudaexec::cuda::kTile* cudaexec::cuda::kTileRows) \
-      cudaexec_transpose_copy_##nbytes(                                                          \
-          const __grid_constant__ cudaexec::cuda::TransposeCopyArgs a) {                         \
-    cudaexec::cuda::transpose_elements<Element>(a);                                              \
+#define CUDAEXEC_TRANSPOSE_KERNEL(nbytes, Element)                                         \
+  CUDAEXEC_KERNEL(cudaexec_transpose_copy_##nbytes, TransposeCopyArgs, kTile* kTileRows) { \
+    transpose_elements<Element>(a);                                                        \
   }
 
 CUDAEXEC_COPY_KERNELS(1, uint8_t)

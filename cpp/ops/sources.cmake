@@ -1,7 +1,9 @@
 # Sources of cpp/ops, relative to cpp/.
+include(ops/cuda/sources.cmake)
 include(ops/gemm_sources.cmake)
 set(CUDAEXEC_OPS_SOURCES
     ${CUDAEXEC_GEMM_SOURCES}
+    ${CUDAEXEC_OPS_CUDA_SOURCES}
     ops/distance.cpp
     ops/embedding.cpp
     ops/grid.cpp

@@ -16,6 +16,7 @@
 #include "device/cuda/pointer_info.h"
 #include "device/cuda/stream.h"
 #include "memory/cuda_pool_allocator.h"
+#include "ops/cuda/cublas.h"
 #include "python/bindings.h"
 #include "python/gil.h"
 
@@ -23,6 +24,7 @@ namespace cudaexec::python {
 namespace {
 
 void use_driver(const std::string& path) {
+  gpu::reset_cublas();
   reset_cuda_allocators();
   reset_cuda_devices();
   cuda::set_driver_library(path);
@@ -160,6 +162,7 @@ void register_cuda_testing(py::module_& m) {
   bind_streams(cuda);
   bind_cuda_memory_testing(cuda);
   bind_cuda_code_testing(cuda);
+  bind_cuda_ops_testing(cuda);
 }
 
 }  // namespace cudaexec::python

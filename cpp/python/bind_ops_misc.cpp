@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "memory/allocator.h"
+#include "memory/cuda_pool_allocator.h"
 #include "ops/random_state.h"
 #include "python/bindings.h"
 
@@ -57,6 +58,9 @@ void sleef(const std::string& level, const std::string& name, const py::buffer& 
 class Scope {
  public:
   Scope() : scope_(Device{}, StreamRef(), cpu_allocator()) {}
+  Scope(int device_index, uintptr_t stream)
+      : scope_({DeviceType::kCuda, device_index}, StreamRef(reinterpret_cast<void*>(stream)),
+               cuda_allocator(device_index)) {}
   void check() { scope_.rethrow_if_pending(); }
 
  private:
@@ -69,6 +73,8 @@ void register_ops_misc(py::module_& m) {
   py::module_ ops = m.def_submodule("_ops_misc", "Calls of shims and vector functions; for tests.");
   py::class_<Scope>(ops, "Scope", "The scope of a run on this thread; delete it where it was made.")
       .def(py::init<>())
+      .def(py::init<int, uintptr_t>(), py::arg("device_index"), py::arg("stream"),
+           "A run on a GPU, with memory of the device's pool.")
       .def("check", &Scope::check, "Raises what a shim stopped with since the last check.");
   ops.def("sleef", &sleef, py::arg("level"), py::arg("name"), py::arg("x"), py::arg("y"),
           py::arg("out"),

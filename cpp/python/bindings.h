@@ -15,6 +15,7 @@ void register_module(py::module_& m);
 void register_ops(py::module_& m);
 void register_ops_misc(py::module_& m);
 void register_aoti(py::module_& m);
+void register_libraries(py::module_& m);
 void register_testing(py::module_& m);
 void register_cuda_testing(py::module_& m);  // after register_testing()
 void register_aoti_testing(py::module_& m);  // after register_testing()

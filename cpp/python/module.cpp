@@ -19,6 +19,7 @@ PYBIND11_MODULE(_core, m) {
   python::register_ops(m);
   python::register_ops_misc(m);
   python::register_aoti(m);
+  python::register_libraries(m);
   python::register_testing(m);
   python::register_cuda_testing(m);
   python::register_aoti_testing(m);

@@ -208,6 +208,9 @@ def inspect_elf(image: bytes, name: str = "<library>") -> dict[str, typing.Any]:
     Raises FormatError for anything else or a damaged image.
     """
 
+def _set_package_folders(folders: list[str]) -> None:
+    """Where NVIDIA's optional libraries may be installed as Python packages: sys.path."""
+
 def log_level() -> str:
     """The current level."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
-from cudaexec._core import Module
+from cudaexec._core import Module, _set_package_folders
 from cudaexec.errors import InputError, NotSupported
 from cudaexec.load_options import LoadOptions
 
@@ -53,6 +54,7 @@ def load(
             "load: cuda_graph=True needs a CUDA program and a build with CUDA; this build runs "
             "programs on the CPU, where there is nothing to capture: leave cuda_graph out"
         )
+    _set_package_folders([folder for folder in sys.path if isinstance(folder, str)])
     return Module._load(
         _path(pte, "pte"),
         b"" if ptd is None else _path(ptd, "ptd"),

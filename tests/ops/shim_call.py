@@ -51,7 +51,8 @@ def library() -> ctypes.CDLL:
 def signatures() -> dict[str, list[tuple[str, str]]]:
     """Parameters (type, name) of every function of torch's C shim headers."""
     root = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
-    text = (root / "generated/c_shim_cpu.h").read_text() + (root / "c/shim.h").read_text()
+    headers = ("generated/c_shim_cpu.h", "generated/c_shim_cuda.h", "c/shim.h")
+    text = "".join((root / header).read_text() for header in headers)
     text = re.sub(r"//[^\n]*", "", text)
     found = {}
     for name, parameters in re.findall(
@@ -119,8 +120,10 @@ def to_torch(handle: ctypes.c_void_p) -> torch.Tensor:
 class Call:
     """One call: turns Python arguments into C ones by the header's types."""
 
+    prefix = "aoti_torch_cpu_"
+
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
-        self.name = name if name.startswith("aoti_") else f"aoti_torch_cpu_{name}"
+        self.name = name if name.startswith("aoti_") else f"{self.prefix}{name}"
         self.keep: list[Any] = []
         self.handles: list[ctypes.c_void_p] = []
         self.results: list[ctypes.c_void_p] = []
@@ -144,8 +147,17 @@ class Call:
 
     def handle(self, tensor: torch.Tensor) -> ctypes.c_void_p:
         self.keep.append(tensor)
-        self.handles.append(new_handle(tensor))
+        self.handles.append(self.new_handle(tensor))
         return self.handles[-1]
+
+    def new_handle(self, tensor: torch.Tensor) -> ctypes.c_void_p:
+        return new_handle(tensor)
+
+    def scope(self) -> Any:
+        return _core._ops_misc.Scope()
+
+    def fetch(self, result: ctypes.c_void_p) -> torch.Tensor:
+        return to_torch(result)
 
     def pointer(self, value: Any) -> Any:
         self.keep.append(value)
@@ -201,17 +213,28 @@ class Call:
         raise TypeError(f"{self.name}: no conversion to {kind}")
 
     def run(self) -> list[torch.Tensor]:
-        scope = _core._ops_misc.Scope()
+        try:
+            self.enqueue()
+            return [self.fetch(result) for result in self.results]
+        finally:
+            self.delete_handles()
+
+    def enqueue(self) -> None:
+        """Calls the shim; raises what it raised."""
+        scope = self.scope()
         try:
             code = getattr(library(), self.name)(*self.c_arguments)
             scope.check()
             assert code == 0
-            return [to_torch(result) for result in self.results]
         finally:
-            for handle in self.handles + self.results:
-                if handle.value:
-                    delete_handle(handle)
             del scope
+
+    def delete_handles(self) -> None:
+        for handle in self.handles + self.results:
+            if handle.value:
+                delete_handle(handle)
+        self.handles.clear()
+        self.results.clear()
 
 
 def call(name: str, *arguments: Any) -> Any:

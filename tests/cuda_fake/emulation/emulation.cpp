@@ -1,0 +1,153 @@
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "driver/fake.h"
+#include "emulation/cuda_emulation.h"
+
+using fakecuda::FakeLaunch;
+using fakecuda::KernelCallback;
+
+FAKE_API void fakecuda_register_kernel(const char* name, const uint64_t* sizes, int count,
+                                       KernelCallback callback);
+
+namespace emulation {
+
+Position position;
+
+namespace {
+
+constexpr size_t kStackNbytes = size_t{128} << 10;
+
+struct Kernel {
+  const char* name;
+  uint64_t nbytes;
+  Body body;
+};
+std::vector<Kernel>& kernels() {
+  static std::vector<Kernel> all;
+  return all;
+}
+
+struct Fiber {
+  ucontext_t context{};
+  void* stack = nullptr;
+  bool busy = false;
+  Index thread;
+};
+
+/// Runs the threads of one block; kept for its stacks.
+struct Scheduler {
+  ucontext_t context{};
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  Fiber* current = nullptr;
+  Body body = nullptr;
+  const void* arguments = nullptr;
+};
+
+Scheduler scheduler;
+std::mutex mutex;
+
+void fiber_main() {
+  for (;;) {
+    Fiber* self = scheduler.current;
+    scheduler.body(scheduler.arguments);
+    self->busy = false;
+    swapcontext(&self->context, &scheduler.context);
+  }
+}
+
+Fiber* free_fiber() {
+  for (const std::unique_ptr<Fiber>& fiber : scheduler.fibers) {
+    if (!fiber->busy) return fiber.get();
+  }
+  auto made = std::make_unique<Fiber>();
+  made->stack = mmap(nullptr, kStackNbytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made->stack == MAP_FAILED || getcontext(&made->context) != 0) std::abort();
+  made->context.uc_stack.ss_sp = made->stack;
+  made->context.uc_stack.ss_size = kStackNbytes;
+  makecontext(&made->context, fiber_main, 0);
+  scheduler.fibers.push_back(std::move(made));
+  return scheduler.fibers.back().get();
+}
+
+void resume(Fiber& fiber) {
+  scheduler.current = &fiber;
+  position.thread = fiber.thread;
+  swapcontext(&scheduler.context, &fiber.context);
+}
+
+void run_block(const Index& size) {
+  std::vector<Fiber*> waiting;
+  for (unsigned z = 0; z < size.z; ++z) {
+    for (unsigned y = 0; y < size.y; ++y) {
+      for (unsigned x = 0; x < size.x; ++x) {
+        Fiber* fiber = free_fiber();
+        fiber->busy = true;
+        fiber->thread = {x, y, z};
+        resume(*fiber);
+        if (fiber->busy) waiting.push_back(fiber);
+      }
+    }
+  }
+  // Threads at a barrier go on together; those that have ended no longer count.
+  while (!waiting.empty()) {
+    std::vector<Fiber*> still;
+    for (Fiber* fiber : waiting) {
+      resume(*fiber);
+      if (fiber->busy) still.push_back(fiber);
+    }
+    waiting.swap(still);
+  }
+}
+
+const Kernel* find(const std::string& name) {
+  for (const Kernel& kernel : kernels()) {
+    if (name == kernel.name) return &kernel;
+  }
+  return nullptr;
+}
+
+void run(const FakeLaunch* launch) {
+  const std::lock_guard lock(mutex);
+  const Kernel* kernel = find(launch->name);
+  if (kernel == nullptr || launch->count != 1 || launch->sizes[0] != kernel->nbytes) std::abort();
+  scheduler.body = kernel->body;
+  scheduler.arguments = launch->arguments[0];
+  position.block_size = {launch->block[0], launch->block[1], launch->block[2]};
+  position.grid_size = {launch->grid[0], launch->grid[1], launch->grid[2]};
+  for (unsigned z = 0; z < launch->grid[2]; ++z) {
+    for (unsigned y = 0; y < launch->grid[1]; ++y) {
+      for (unsigned x = 0; x < launch->grid[0]; ++x) {
+        position.block = {x, y, z};
+        run_block(position.block_size);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Registration::Registration(const char* name, size_t nbytes, Body body) {
+  kernels().push_back({name, nbytes, body});
+}
+
+void wait_for_block() {
+  Fiber* self = scheduler.current;
+  swapcontext(&self->context, &scheduler.context);
+}
+
+}  // namespace emulation
+
+/// Makes the fake driver run our kernels; to be called again after it was reset.
+extern "C" __attribute__((visibility("default"))) int emulation_register() {
+  for (const emulation::Kernel& kernel : emulation::kernels()) {
+    fakecuda_register_kernel(kernel.name, &kernel.nbytes, 1, &emulation::run);
+  }
+  return static_cast<int>(emulation::kernels().size());
+}

@@ -1,0 +1,64 @@
+"""GPU operators over the fake driver and the fake cuBLAS; tests/gpu runs the same tests on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+
+from cuda_fake.fake import LIBRARIES, FakeDriver
+from cuda_ops.device_call import World
+from cuda_ops.fake_cublas import FakeCublas
+from cudaexec._core import _testing
+
+
+def emulate_kernels() -> None:
+    """Makes the fake driver run our kernels on the CPU."""
+    library = ctypes.CDLL(str(LIBRARIES / "libcudaexec_emulated_kernels.so"))
+    assert library.emulation_register() > 0
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeDriver]:
+    """The fake as the process's driver. At the end nothing is alive and nothing was misused."""
+    driver = FakeDriver()
+    driver.reset()
+    driver.set_devices(2)
+    emulate_kernels()
+    _testing.cuda.use_driver(driver.path)
+    yield driver
+    driver.clear_faults()
+    gc.collect(1)
+    driver.run_all()
+    _testing.cuda.use_driver("")
+    try:
+        assert driver.live() == {}
+        assert driver.misuse() == []
+        assert driver.context_depth() == 0
+        assert _testing.cleanup_reports() == ([], 0)
+    finally:
+        driver.reset()
+
+
+@pytest.fixture
+def cublas(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCublas]:
+    """The fake cuBLAS over the fake driver."""
+    library = FakeCublas()
+    library.reset()
+    monkeypatch.setenv("CUDAEXEC_CUBLAS", library.path)
+    yield library
+    fake.run_all()
+    _testing.cuda.reset_cublas()
+    assert library.misuse() == []
+    assert library.live() == 0
+
+
+@pytest.fixture
+def world(cublas: FakeCublas) -> Iterator[World]:
+    made = World()
+    yield made
+    made.close()
