@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("torch")
-
 from cuda_fake.fake import LIBRARIES, FakeDriver
-from cuda_ops.device_call import World
 from cuda_ops.fake_cublas import FakeCublas
 from cudaexec._core import _testing
+
+if TYPE_CHECKING:
+    from cuda_ops.device_call import World
 
 
 def emulate_kernels() -> None:
@@ -22,9 +23,18 @@ def emulate_kernels() -> None:
     assert library.emulation_register() > 0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_collections() -> None:
+    """Keeps the collections after tests from visiting all of torch each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def fake() -> Iterator[FakeDriver]:
+def fake(_cheap_collections: None) -> Iterator[FakeDriver]:
     """The fake as the process's driver. At the end nothing is alive and nothing was misused."""
+    if not _testing.cuda.image_names():
+        pytest.skip("built without nvcc: there is no device code")
     driver = FakeDriver()
     driver.reset()
     driver.set_devices(2)
@@ -59,6 +69,8 @@ def cublas(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCu
 
 @pytest.fixture
 def world(cublas: FakeCublas) -> Iterator[World]:
+    from cuda_ops.device_call import World
+
     made = World()
     yield made
     made.close()

@@ -8,20 +8,23 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
 
-import cudaexec
-from cuda_fake.fake import LIBRARIES, FakeDriver
-from cuda_ops.capture import Captured
-from cuda_ops.device_call import DeviceCall, World, cuda
-from cuda_ops.fake_cublas import (
+torch = pytest.importorskip("torch")
+
+import cudaexec  # noqa: E402
+from cuda_fake.fake import LIBRARIES, FakeDriver  # noqa: E402
+from cuda_ops.capture import Captured  # noqa: E402
+from cuda_ops.device_call import DeviceCall, World, cuda  # noqa: E402
+from cuda_ops.fake_cublas import (  # noqa: E402
     ALLOC_FAILED,
     EXECUTION_FAILED,
     INVALID_VALUE,
     NOT_SUPPORTED,
     FakeCublas,
 )
-from cudaexec import _core
+from cudaexec import _core  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 
 def linear(world: World, rows: int = 3) -> None:

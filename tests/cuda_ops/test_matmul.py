@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-import torch
 
-import cudaexec
-from cuda_ops.device_call import World
-from ops.shim_call import FLOATS
+torch = pytest.importorskip("torch")
+
+import cudaexec  # noqa: E402
+from cuda_ops.device_call import World  # noqa: E402
+from ops.shim_call import FLOATS  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 TOLERANCE = {
     torch.float16: 2e-3,
