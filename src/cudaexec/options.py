@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -30,6 +30,14 @@ class ExportOptions:
             worth it for many exports. The environment variable `CUDAEXEC_PCH=1` does the same.
         strict: trace with TorchDynamo (`torch.export`'s `strict=True`) instead of plain Python.
         keep_sources: a directory that receives the generated C++ sources, for debugging.
+        gemm: how matrix products run on a GPU. "triton": by kernels that are compiled into the
+            program and tuned on the exporting GPU, so that the program needs no library; takes
+            seconds to minutes per product. "cublas": by cuBLAS, which must be there at run time;
+            nothing is tuned. Products that have no such kernel (float64, integers) are left to
+            cuBLAS in either case.
+        tf32: let float32 products on a GPU round their operands to TF32: faster, and 10 instead of
+            23 bits of mantissa. torch has it off for matrix products and on for convolutions.
+        ptx: add a variant that the driver compiles for later GPUs. Possible on GPUs before 9.0.
     """
 
     cpu_levels: tuple[str, ...] = CPU_LEVELS
@@ -39,16 +47,24 @@ class ExportOptions:
     precompiled_headers: bool = False
     strict: bool = False
     keep_sources: str | PathLike[str] | None = None
+    gemm: Literal["triton", "cublas"] = "triton"
+    tf32: bool = False
+    ptx: bool = False
 
     def __post_init__(self) -> None:
         """Check the values.
 
         Raises:
-            ValueError: a level that does not exist, none at all, or one named twice.
+            ValueError: a level that does not exist, none at all, or one named twice; another
+                `gemm` than the two.
         """
         unknown = [level for level in self.cpu_levels if level not in CPU_LEVELS]
         if unknown or not self.cpu_levels or len(set(self.cpu_levels)) != len(self.cpu_levels):
             raise ValueError(
                 f"ExportOptions.cpu_levels: expected one or more different ones of "
                 f"{list(CPU_LEVELS)}, got {list(self.cpu_levels)}"
+            )
+        if self.gemm not in ("triton", "cublas"):
+            raise ValueError(
+                f"ExportOptions.gemm: expected 'triton' or 'cublas', got {self.gemm!r}"
             )

@@ -46,7 +46,10 @@ def export(
         path: the program file. Weights go beside it under the suffix `.ptd`; without weights there
             is no such file.
         dynamic_shapes: as for `torch.export.export`: which sizes may vary, and their ranges.
-        target: "cpu", or a list of targets. None: the CPU.
+        target: "cpu", "cuda", "cuda:<index>" for the GPU to compile on, "cuda:sm_<nn>" to insist on
+            an architecture. None: CUDA if torch sees a GPU, else the CPU. For CUDA a model on the
+            CPU is compiled as if it had been moved to the GPU; a file runs on any GPU of the same
+            architecture.
         methods: name to `(module, args, kwargs, dynamic_shapes)` (the last two may be left out) or
             to an `ExportedProgram`. Methods share weights and mutable buffers by name.
         options: see `ExportOptions`.
@@ -71,23 +74,15 @@ def export(
         options = ExportOptions()
     elif not isinstance(options, ExportOptions):
         raise TypeError(f"options: expected ExportOptions, got {type(options).__name__}")
-    _check_target(target)
     from cudaexec.export.inductor_patches import check_torch_version
+    from cudaexec.export.targets import gpu_there, parse_targets
 
     check_torch_version()
+    targets = parse_targets(target, gpu_there=gpu_there())
     requests = _requests(model, args, kwargs, dynamic_shapes, methods)
     from cudaexec.export.pipeline import run_export
 
-    return run_export(requests, _output_path(path), options)
-
-
-def _check_target(target: str | Sequence[str] | None) -> None:
-    from cudaexec.export.errors import ExportError
-
-    names = ["cpu"] if target is None else [target] if isinstance(target, str) else list(target)
-    unknown = [name for name in names if name != "cpu"]
-    if unknown or not names:
-        raise ExportError(f"target {unknown or names}: this version compiles for 'cpu' only")
+    return run_export(requests, targets, _output_path(path), options)
 
 
 def _output_path(path: str | bytes | PathLike[Any]) -> Path:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from cudaexec.export.callouts import operator_places
+from cudaexec.export.code_target import LEVELS, CodeTarget
+from cudaexec.export.cuda_codegen import codegen_context
 from cudaexec.export.errors import ExportError, first_line
 from cudaexec.export.inductor_api import compile_fx_aot, compile_fx_inner
 from cudaexec.export.inductor_api import config as inductor_config
@@ -23,14 +25,8 @@ from cudaexec.export.inductor_patches import patched
 from cudaexec.export.lower import LoweredMethod
 from cudaexec.export.narrowing import GuardWatch
 from cudaexec.export.small_sizes import oblivious_sizes
-from cudaexec.export.teams import MIN_CHUNK, PLANNED_THREADS, limit_teams
+from cudaexec.export.teams import limit_teams
 from cudaexec.export.trace import quiet_torch
-
-# Width of Inductor's vectors for each level, and what its metadata must then say.
-LEVELS: dict[str, tuple[int, str]] = {
-    "x86-64-v3": (256, "AVX2"),
-    "x86-64-v4": (512, "AVX512"),
-}
 
 # The base class refers to weights linked into the library; ours has none, and never reads these.
 _NO_EMBEDDED_WEIGHTS = """
@@ -48,6 +44,7 @@ class ConstantInfo:
 
     name: str
     fqn: str
+    device: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
@@ -55,18 +52,19 @@ class ConstantInfo:
 
 @dataclass
 class GeneratedCode:
-    """The sources of one method for one level.
+    """The sources of one method for one target.
 
     Attributes:
         interface: the container half, the same text for every model.
         wrapper: the model half without its kernels. kernels: the loops.
         definitions, include_dirs, cflags, isa_flags: from Inductor's flags.
+        objects: what is linked besides: the compiled GPU kernels.
         constants: in container order. values: each constant's tensor by container name.
         proxied: operators that only libtorch's proxy executor could run.
         places: operator name without namespace and overload to the model's source lines.
     """
 
-    level: str
+    target: CodeTarget
     interface: str
     wrapper: str
     kernels: str
@@ -74,42 +72,11 @@ class GeneratedCode:
     include_dirs: list[str]
     cflags: list[str]
     isa_flags: list[str]
+    objects: list[Path]
     constants: list[ConstantInfo]
     values: dict[str, torch.Tensor]
     proxied: list[str] = field(default_factory=list)
     places: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def inductor_options(level: str, output_dir: Path) -> dict[str, Any]:
-    """Return the configuration under which sources are generated (docs/export.md explains each)."""
-    return {
-        "aot_inductor.package": True,
-        "aot_inductor.package_cpp_only": True,
-        "aot_inductor.link_libtorch": False,
-        "aot_inductor.package_constants_in_so": False,
-        "aot_inductor.package_constants_on_disk_format": "pickle_weights",
-        "aot_inductor.precompile_headers": False,
-        "aot_inductor.output_path": str(output_dir),
-        "aot_inductor.use_runtime_constant_folding": False,
-        "cpp_cache_precompile_headers": False,
-        "always_keep_tensor_constants": True,
-        # An explicit cast to a 16-bit type rounds, as in eager; fusion would drop the casts.
-        "emulate_precision_casts": True,
-        "joint_graph_constant_folding": False,
-        "freezing": False,
-        "max_autotune": False,
-        "max_autotune_gemm": False,
-        "cpp.vec_isa_ok": True,
-        "cpp.simdlen": LEVELS[level][0],
-        "cpp.threads": PLANNED_THREADS,
-        "cpp.dynamic_threads": True,
-        "cpp.min_chunk_size": MIN_CHUNK,
-        "cpp.enable_kernel_profile": False,
-        "cpp.inject_relu_bug_TESTING_ONLY": None,
-        "cpp.weight_prepack": False,
-        "fx_graph_cache": False,
-        "trace.enabled": False,
-    }
 
 
 @contextmanager
@@ -140,24 +107,23 @@ def _quiet_log() -> Iterator[None]:
 
 
 def generate(
-    method: LoweredMethod, levels: Sequence[str], directory: Path
+    method: LoweredMethod, targets: Sequence[CodeTarget], directory: Path
 ) -> tuple[list[GeneratedCode], Mutations]:
-    """Generate the sources of a method for each instruction-set level.
+    """Generate the sources of a method for each target of one device.
 
-    The graph is functionalised and decomposed once; only the code generator runs per level.
+    The graph is functionalised and decomposed once; only the code generator runs per target.
 
     Args:
         method: from `lower`.
-        levels: names out of `LEVELS`.
+        targets: CPU levels, or one GPU.
         directory: a private directory for everything that Inductor writes.
 
     Raises:
         ExportError: Inductor failed, generated scalar code, or narrowed a dynamic size.
         NeedsSizesAboveOneError: see narrowing.py.
     """
-    run = _GeneratorRun(method.name, levels, directory)
+    run = _GeneratorRun(method.name, targets, directory)
     watch = GuardWatch(method.shape_env)
-    options = inductor_options(levels[0], run.output_dir(levels[0]))
     try:
         with (
             quiet_torch(),
@@ -166,12 +132,13 @@ def generate(
             private_inductor_dir(directory),
             _quiet_log(),
             patched(),
+            codegen_context(targets),
         ):
             compile_fx_aot(
                 method.graph_module,
                 list(method.example_inputs),
-                inner_compile=run.generate_levels,
-                config_patches=options,
+                inner_compile=run.generate_targets,
+                config_patches=run.options(targets[0]),
             )
     except ExportError:
         raise
@@ -181,7 +148,7 @@ def generate(
             f"{type(error).__name__}: {first_line(error)}"
         ) from error
     watch.check(method.symbols, oblivious=method.oblivious)
-    codes = [_collect(method.name, level, run.produced[level]) for level in levels]
+    codes = [_collect(method.name, target, run.produced[target]) for target in targets]
     for code in codes:
         code.places = run.places
     return codes, run.mutations
@@ -196,32 +163,31 @@ class Mutations:
 
 
 class _GeneratorRun:
-    """Takes the place of Inductor's code generator: runs it once per level on the same graph."""
+    """Takes the place of Inductor's code generator: runs it once per target on the same graph."""
 
-    def __init__(self, method: str, levels: Sequence[str], directory: Path) -> None:
+    def __init__(self, method: str, targets: Sequence[CodeTarget], directory: Path) -> None:
         self._method = method
-        self._levels = levels
+        self._targets = targets
         self._directory = directory
-        self.produced: dict[str, Any] = {}
+        self.produced: dict[CodeTarget, Any] = {}
         self.mutations = Mutations()
         self.places: dict[str, tuple[str, ...]] = {}
 
-    def output_dir(self, level: str) -> Path:
-        folder = self._directory / level
+    def options(self, target: CodeTarget) -> dict[str, Any]:
+        folder = self._directory / target.name
         folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return target.inductor_options(folder)
 
-    def generate_levels(self, graph: Any, example_inputs: Any, **arguments: Any) -> Any:
+    def generate_targets(self, graph: Any, example_inputs: Any, **arguments: Any) -> Any:
         self._note_mutations(graph)
         self.places = operator_places(graph)
         result = None
-        for level in self._levels:
+        for target in self._targets:
             copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
             copied.meta.update(graph.meta)
-            changes = inductor_options(level, self.output_dir(level))
-            with inductor_config.patch(changes):
+            with inductor_config.patch(self.options(target)):
                 result = compile_fx_inner(copied, example_inputs, **arguments)
-            self.produced[level] = result.filename
+            self.produced[target] = result.filename
         return result
 
     def _note_mutations(self, graph: Any) -> None:
@@ -237,22 +203,16 @@ class _GeneratorRun:
                 self.mutations.inputs.add(placeholders.index(written))
 
 
-def _collect(method: str, level: str, produced: Any) -> GeneratedCode:
+def _collect(method: str, target: CodeTarget, produced: Any) -> GeneratedCode:
     files = [Path(item) for item in produced if isinstance(item, str)]
     values = next((dict(item) for item in produced if isinstance(item, dict)), {})
     source = _only(method, files, ".wrapper.cpp").read_text(encoding="utf-8")
     flags = json.loads(_only(method, files, "_compile_flags.json").read_text(encoding="utf-8"))
     metadata = json.loads(_only(method, files, "wrapper_metadata.json").read_text(encoding="utf-8"))
-    isa = str(metadata.get("AOTI_CPU_ISA", "missing"))
-    if isa != LEVELS[level][1]:
-        raise ExportError(
-            f"method {method!r}: Inductor generated {isa} code for {level}, expected "
-            f"{LEVELS[level][1]}; a slow file is not written. Please report this with the torch "
-            f"version ({torch.__version__})."
-        )
+    _check_metadata(method, target, metadata)
     interface, wrapper, kernels = split_source(method, source)
     return GeneratedCode(
-        level=level,
+        target=target,
         interface=interface,
         wrapper=wrapper,
         kernels=kernels,
@@ -260,10 +220,26 @@ def _collect(method: str, level: str, produced: Any) -> GeneratedCode:
         include_dirs=list(flags["include_dirs"]),
         cflags=list(flags["cflags"]),
         isa_flags=[flag for text in flags["passthrough_args"] for flag in text.split()],
+        objects=[path for path in files if path.name.endswith((".cubin.o", ".fatbin.o"))],
         constants=read_constants(wrapper),
         values={name: entry[0] for name, entry in values.items()},
         proxied=_proxied(files),
     )
+
+
+def _check_metadata(method: str, target: CodeTarget, metadata: dict[str, Any]) -> None:
+    """Compare what Inductor says that it generated with what was asked for."""
+    if target.kind == "cuda":
+        key, expected = "AOTI_COMPUTE_CAPABILITY", str(target.sm)
+    else:
+        key, expected = "AOTI_CPU_ISA", LEVELS[target.cpu_level][1]
+    found = str(metadata.get(key, "missing"))
+    if found != expected:
+        raise ExportError(
+            f"method {method!r}: Inductor generated {found} code for {target.name}, expected "
+            f"{expected}; a slow or useless file is not written. Please report this with the torch "
+            f"version ({torch.__version__})."
+        )
 
 
 def _proxied(files: list[Path]) -> list[str]:
@@ -318,6 +294,7 @@ def read_constants(wrapper: str) -> list[ConstantInfo]:
         ConstantInfo(
             name=json.loads(entry["name"]),
             fqn=json.loads(entry["original_fqn"]),
+            device="cuda" if entry.get("device_type", "").endswith("cuda") else "cpu",
             shape=_braced(entry["shape"]),
             strides=_braced(entry["stride"]),
             offset=int(entry["offset"].rstrip("L")),

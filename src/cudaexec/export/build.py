@@ -12,6 +12,7 @@ import torch
 
 from cudaexec.export.aoti_compile import GeneratedCode
 from cudaexec.export.build_cache import BuildCache
+from cudaexec.export.cuda_headers import cuda_include_dir
 from cudaexec.export.toolchain import FlagSet, Toolchain
 from cudaexec.export.torch_headers import overlay
 
@@ -40,9 +41,12 @@ class _Unit:
         return hashlib.sha256(self.key().encode()).hexdigest()[:24]
 
 
+_CPU_INCLUDE = "#include <torch/csrc/inductor/aoti_include/cpu.h>\n"
+_CUDA_INCLUDE = "#include <torch/csrc/inductor/aoti_include/cuda.h>\n"
 # What a precompiled header holds for each kind of source.
 _PREFIXES = {
-    "wrapper": "#include <torch/csrc/inductor/aoti_include/cpu.h>\n",
+    "wrapper": _CPU_INCLUDE,
+    "wrapper_cuda": _CUDA_INCLUDE + _CPU_INCLUDE,
     "kernels": "#include <torch/csrc/inductor/cpp_prefix.h>\n",
 }
 
@@ -70,7 +74,7 @@ class ProgramBuilder:
             objects = [[self._submit_all(pool, code) for code in codes] for codes in sources]
             links = [
                 [
-                    pool.submit(self._link, [item.result() for item in parts], code.level)
+                    pool.submit(self._link, [item.result() for item in parts], code)
                     for parts, code in zip(row, codes, strict=True)
                 ]
                 for row, codes in zip(objects, sources, strict=True)
@@ -81,21 +85,28 @@ class ProgramBuilder:
         return [self._submit(pool, unit) for unit in self._units(code)]
 
     def _units(self, code: GeneratedCode) -> list[_Unit]:
+        level = code.target.cpu_level
         flags = FlagSet.from_inductor(
-            code.level, code.definitions, code.cflags, code.include_dirs, code.isa_flags
+            level, code.definitions, code.cflags, code.include_dirs, code.isa_flags
         )
+        kind = code.target.kind
+        if kind == "cuda":
+            flags = flags.with_last_include(cuda_include_dir(code.include_dirs))
         # Container and wrapper hold no loops: one object, for the lowest level, serves all.
         base = flags.without_vectors()
         if self._overlay is None:
             self._overlay = (overlay(self._cache, code.include_dirs),)
         if self._overlay[0] is not None:
             base = base.with_first_include(str(self._overlay[0]))
-        wrapper = _PREFIXES["wrapper"] + code.wrapper
-        return [
+        wrapper_kind = "wrapper" if kind == "cpu" else "wrapper_cuda"
+        wrapper = _PREFIXES[wrapper_kind] + code.wrapper
+        units = [
             _Unit("container", code.interface, base, _WRAPPER_OPTIMISE),
-            _Unit("wrapper", wrapper, base, _WRAPPER_OPTIMISE),
-            _Unit("kernels", code.kernels, flags, _KERNEL_OPTIMISE),
+            _Unit(wrapper_kind, wrapper, base, _WRAPPER_OPTIMISE),
         ]
+        if code.kernels.strip():
+            units.append(_Unit("kernels", code.kernels, flags, _KERNEL_OPTIMISE))
+        return units
 
     def _submit(self, pool: ThreadPoolExecutor, unit: _Unit) -> Future[Path]:
         digest = unit.digest()
@@ -142,12 +153,13 @@ class ProgramBuilder:
     def _compile_to(self, unit: _Unit, target: Path) -> None:
         target.write_bytes(self._compile(unit).read_bytes())
 
-    def _link(self, objects: list[Path], level: str) -> bytes:
-        names = "\n".join([*map(str, objects), level])
+    def _link(self, objects: list[Path], code: GeneratedCode) -> bytes:
+        level = code.target.cpu_level
+        names = "\n".join([*map(str, objects), *map(str, code.objects), code.target.name])
         folder = self._directory / hashlib.sha256(names.encode()).hexdigest()[:24]
         folder.mkdir(exist_ok=True)
         output = folder / "program.so"
-        self._toolchain.link(objects, output, level)
+        self._toolchain.link([*objects, *code.objects], output, level)
         return output.read_bytes()
 
 

@@ -14,7 +14,7 @@ gc.disable()
 try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch._inductor import config, cpu_vec_isa
+        from torch._inductor import config, cpu_vec_isa, select_algorithm
         from torch._inductor import ir as inductor_ir
         from torch._inductor.codegen import cpp as cpp_codegen
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
@@ -29,4 +29,5 @@ __all__ = [
     "cpp_codegen",
     "cpu_vec_isa",
     "inductor_ir",
+    "select_algorithm",
 ]

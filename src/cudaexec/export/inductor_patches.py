@@ -15,6 +15,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._decomp import decompositions
 from torch._subclasses import fake_impls
 from torch.fx.experimental import _config as symbolic_config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -167,6 +168,20 @@ def _compute_stride_as_expected(original: Any) -> str:
     return "" if names[3:] == ["size_oblivious"] else f"its parameters are {names}"
 
 
+def _states_as_given(original: Callable[..., Any]) -> Callable[..., Any]:
+    def one_layer_lstm(inp: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        out, final = original(inp, hidden, *args, **kwargs)
+        states = zip(final, hidden, strict=True)
+        return out, tuple(state.reshape(given.shape) for state, given in states)
+
+    return one_layer_lstm
+
+
+def _lstm_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    return "" if names[:2] == ["inp", "hidden"] else f"its parameters are {names}"
+
+
 _NOTES = teams.WorkNotes()
 
 
@@ -228,6 +243,15 @@ PATCHES: tuple[Patch, ...] = (
         self_test=_compute_stride_as_expected,
         make=_stride_size_obliviously,
         optional=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 13)),
+        symbol="torch._decomp.decompositions.one_layer_lstm",
+        owner=decompositions,
+        key="one_layer_lstm",
+        reason="the final states keep a dimension of size 1 too many unless the batch is 1",
+        self_test=_lstm_as_expected,
+        make=_states_as_given,
     ),
     Patch(
         versions=((2, 11), (2, 16)),

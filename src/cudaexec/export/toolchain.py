@@ -134,6 +134,10 @@ class FlagSet:
         """Return the flags with another directory in front of torch's."""
         return replace(self, include_dirs=(directory, *self.include_dirs))
 
+    def with_last_include(self, directory: str) -> FlagSet:
+        """Return the flags with another directory behind torch's."""
+        return replace(self, include_dirs=(*self.include_dirs, directory))
+
     def identity(self, optimise: str) -> list[str]:
         """Return the flags that the object code depends on; the headers are torch's version."""
         return [

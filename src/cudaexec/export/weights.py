@@ -15,14 +15,18 @@ from cudaexec.export.errors import ExportError
 from cudaexec.export.manifest import blob_digest, storage_key
 
 
+_DEVICES = ("cuda", "cpu")
+
+
 @dataclass
 class Entry:
-    """One stored blob: the whole storage of the tensor `fqn`."""
+    """One stored blob: the whole storage of the tensor `fqn`, for the memory of `device`."""
 
     key: str
     fqn: str
     tensor: torch.Tensor
     nbytes: int
+    device: str
     digest: str = ""
 
     def data(self) -> memoryview:
@@ -52,7 +56,7 @@ class WeightsTable:
         Args:
             method: for messages.
             info: from the generated code.
-            tensor: its value.
+            tensor: its value, in host memory.
             owned: the FQN is the module's own; another constant's name is one that tracing made up,
                 which gets the method's name where it already stands for something else.
 
@@ -71,7 +75,7 @@ class WeightsTable:
                 f"{list(tensor.shape)} and {list(tensor.stride())}"
             )
         fqn = info.fqn if owned else self._free_name(method, info.fqn, tensor)
-        entry = self._entry(method, fqn, tensor)
+        entry = self._entry(method, fqn, tensor, info.device)
         return {
             "name": info.name,
             "fqn": fqn,
@@ -80,7 +84,7 @@ class WeightsTable:
             "shape": list(tensor.shape),
             "strides": list(tensor.stride()),
             "offset": tensor.storage_offset(),
-            "device": tensor.device.type,
+            "device": info.device,
         }
 
     def _free_name(self, method: str, fqn: str, tensor: torch.Tensor) -> str:
@@ -94,7 +98,8 @@ class WeightsTable:
         for fqn, tensor in tensors:
             if fqn in self._by_fqn or fqn in self.aliases or tensor.numel() == 0:
                 continue
-            entry = self._by_storage.get(_storage_id(tensor))
+            entries = [self._by_storage.get((kind, _storage_id(tensor))) for kind in _DEVICES]
+            entry = next((item for item in entries if item is not None), None)
             if entry is None:
                 continue
             for other, (_, known, owner) in self._by_fqn.items():
@@ -107,18 +112,24 @@ class WeightsTable:
         for entry in self.entries.values():
             entry.digest = blob_digest(entry.data(), threads)
 
-    def _entry(self, method: str, fqn: str, tensor: torch.Tensor) -> Entry:
+    def _entry(self, method: str, fqn: str, tensor: torch.Tensor, device: str) -> Entry:
         known = self._by_fqn.get(fqn)
         if known is not None:
             other, before, entry = known
+            if entry.device != device:
+                raise ExportError(
+                    f"constant {fqn!r} is on {entry.device} in method {other!r} and on {device} in "
+                    f"{method!r}; methods of one file share weights by name"
+                )
             if _storage_id(before) != _storage_id(tensor) or not _same_view(before, tensor):
                 _check_equal(fqn, other, before, method, tensor)
             return entry
-        storage = _storage_id(tensor) if tensor.untyped_storage().nbytes() else ("empty", fqn)
+        empty = not tensor.untyped_storage().nbytes()
+        storage = (device, ("empty", fqn) if empty else _storage_id(tensor))
         found = self._by_storage.get(storage)
         if found is None:
-            key = storage_key(tensor.device.type, fqn)
-            found = Entry(key, fqn, tensor, tensor.untyped_storage().nbytes())
+            key = storage_key(device, fqn)
+            found = Entry(key, fqn, tensor, tensor.untyped_storage().nbytes(), device)
             self._by_storage[storage] = found
             self.entries[key] = found
         else:
@@ -143,7 +154,7 @@ def storage_bytes(tensor: torch.Tensor) -> memoryview:
 
 def _storage_id(tensor: torch.Tensor) -> Any:
     storage = tensor.untyped_storage()
-    return (storage.data_ptr(), storage.nbytes(), tensor.device.type)
+    return (storage.data_ptr(), storage.nbytes())
 
 
 def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:

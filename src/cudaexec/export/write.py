@@ -22,6 +22,7 @@ from cudaexec.export.symbols import SymbolTable
 from cudaexec.export.weights import WeightsTable
 
 CPU_DELEGATE = "AotiCpuBackend"
+CUDA_DELEGATE = "CudaBackend"
 _INT32_MAX = 2**31 - 1
 
 
@@ -37,7 +38,7 @@ class FilePair:
 
 def program_method(
     lowered: LoweredMethod,
-    code_keys: Sequence[str],
+    variants: Sequence[PayloadVariant],
     constants: Sequence[dict[str, Any]],
     storage_nbytes: dict[str, int],
 ) -> ProgramMethod:
@@ -45,12 +46,12 @@ def program_method(
 
     Args:
         lowered: the method.
-        code_keys: best variant first; the payload names the last one, the baseline.
+        variants: what the payload names: GPU code, or the baseline of the CPU's.
         constants: its manifest entries.
         storage_nbytes: size of each blob by storage key.
     """
     payload = encode_payload(
-        [PayloadVariant(code_keys[-1])],
+        variants,
         [
             PayloadConstant(
                 fqn=item["fqn"],
@@ -69,7 +70,7 @@ def program_method(
         name=lowered.name,
         inputs=[_tensor_value(value, lowered.symbols) for value in lowered.graph_inputs],
         outputs=[_tensor_value(value, lowered.symbols) for value in lowered.graph_outputs],
-        delegate_id=CPU_DELEGATE,
+        delegate_id=CUDA_DELEGATE if variants[0].target_sm else CPU_DELEGATE,
         payload=payload,
     )
 
