@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cudaexec.export.aoti_compile import GeneratedCode, Mutations, generate
+from cudaexec.export.code_target import CodeTarget
 from cudaexec.export.lower import LoweredMethod, lower
 from cudaexec.export.trace import MethodRequest
 from cudaexec.export.weights import WeightsTable
@@ -76,7 +77,7 @@ def traced(
 def plan(*args: Any, level: str = "x86-64-v3", **kwargs: Any) -> Plan:
     lowered = traced(*args, **kwargs)
     with tempfile.TemporaryDirectory() as directory:
-        codes, mutations = generate(lowered, (level,), Path(directory) / "work")
+        codes, mutations = generate(lowered, (CodeTarget.cpu(level),), Path(directory) / "work")
     return Plan(lowered, codes[0], mutations)
 
 

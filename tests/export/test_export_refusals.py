@@ -144,8 +144,8 @@ def test_arguments_of_export(tmp_path):
         cudaexec.export(None, path=path, methods={})
     with pytest.raises(ValueError, match=r"methods\['a'\].*got 1 items"):
         cudaexec.export(None, path=path, methods={"a": (net,)})
-    with pytest.raises(ExportError, match="'cpu' only"):
-        cudaexec.export(net, (x,), path=path, target="cuda")
+    with pytest.raises(ExportError, match="expected 'cpu', 'cuda'"):
+        cudaexec.export(net, (x,), path=path, target="gpu")
     with pytest.raises(ExportError, match="does not exist"):
         cudaexec.export(net, (x,), path=tmp_path / "none" / "m.pte")
     with pytest.raises(ExportError, match="is a directory"):

@@ -78,6 +78,11 @@ class GeneratedCode:
     proxied: list[str] = field(default_factory=list)
     places: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def value_of(self, info: ConstantInfo) -> torch.Tensor | None:
+        """Return the value of a constant that code generation made up, in host memory."""
+        value = self.values.get(info.name, self.values.get(info.fqn))
+        return None if value is None else value.cpu()
+
 
 @contextmanager
 def private_inductor_dir(directory: Path) -> Iterator[None]:
@@ -132,7 +137,7 @@ def generate(
             private_inductor_dir(directory),
             _quiet_log(),
             patched(),
-            codegen_context(targets),
+            codegen_context(targets, directory),
         ):
             compile_fx_aot(
                 method.graph_module,

@@ -17,7 +17,7 @@ INFRASTRUCTURE = re.compile(
     r"aoti_torch_(get_|dtype_|device_type_|layout_|memory_format_|grad_mode_|delete_|new_tensor|"
     r"new_uninit|create_tensor|empty_strided|_?reinterpret_tensor|clone|item_|scalar_to_tensor_|"
     r"check|is_defined|is_contiguous|assign_tensors|_alloc_from_pool|as_strided|zero_|copy_|"
-    r"warn|cpu_copy_$)"
+    r"warn|cpu_copy_$|create_cuda_|delete_cuda_|cuda_guard_|get_current_cuda_stream)"
 )
 
 

@@ -60,7 +60,7 @@ class CodeTarget:
 
     @property
     def ptx_is_portable(self) -> bool:
-        """Whether PTX made for this target runs on later GPUs (Triton's for 9.0 and up does not)."""
+        """Whether PTX made for this target runs on later GPUs; Triton's for 9.0 does not."""
         return self.kind == "cuda" and self.sm < _FIRST_PTX_WITHOUT_SUCCESSORS
 
     def inductor_options(self, output_dir: Path) -> dict[str, Any]:
@@ -75,10 +75,10 @@ class CodeTarget:
             "aot_inductor.emit_multi_arch_kernel": False,
             "triton.autotune_at_compile_time": True,
             "triton.unique_kernel_names": True,
-            # Templates of convolutions exist only with it; `gemm_choices` picks from what it offers.
+            # Kernels for convolutions exist only with these; `runnable_choices` picks among them.
             "max_autotune": False,
             "max_autotune_gemm": True,
-            "max_autotune_gemm_backends": "ATEN,TRITON" if self.gemm == "triton" else "ATEN",
+            "max_autotune_gemm_backends": "ATEN,TRITON",
             "max_autotune_conv_backends": "ATEN,TRITON",
             "autotune_in_subproc": False,
             # Padding copies weights in every call and times libraries that the program lacks.

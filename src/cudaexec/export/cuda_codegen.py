@@ -1,10 +1,12 @@
-"""What holds while Inductor generates code for a GPU: precision, kernels to choose from, folders."""
+"""What holds while Inductor generates code for a GPU: precision, choices, folders."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +20,13 @@ _CALLABLE = ("mm", "addmm", "bmm", "baddbmm", "_int_mm", "convolution")
 
 
 @contextmanager
-def codegen_context(targets: Sequence[CodeTarget]) -> Iterator[None]:
-    """Set what code generation for GPUs reads from globals; all of it is undone at the end."""
+def codegen_context(targets: Sequence[CodeTarget], directory: Path) -> Iterator[None]:
+    """Set what code generation for GPUs reads from globals; all of it is undone at the end.
+
+    Args:
+        targets: nothing is set for those of the CPU.
+        directory: a private one, for Triton's files.
+    """
     gpu = next((target for target in targets if target.kind == "cuda"), None)
     if gpu is None:
         yield
@@ -29,8 +36,9 @@ def codegen_context(targets: Sequence[CodeTarget]) -> Iterator[None]:
         # Fused attention exists as calls into libtorch only; as products and a softmax it fuses.
         stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
         stack.enter_context(_precision(tf32=gpu.tf32))
-        stack.enter_context(_environment({"TRITON_CACHE_DIR": None, **_NO_LINE_INFO}))
-        stack.enter_context(_choices())
+        triton_dir = str(directory / "triton")
+        stack.enter_context(_environment({"TRITON_CACHE_DIR": triton_dir, **_NO_LINE_INFO}))
+        stack.enter_context(_choices(tuned=gpu.gemm == "triton"))
         yield
 
 
@@ -39,7 +47,7 @@ _NO_LINE_INFO = {"TRITON_DISABLE_LINE_INFO": "1"}
 
 
 @contextmanager
-def _environment(values: dict[str, str | None]) -> Iterator[None]:
+def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
     """Set or remove variables, and put back what was there."""
     before = {name: os.environ.get(name) for name in values}
     _set_environment(values)
@@ -49,7 +57,7 @@ def _environment(values: dict[str, str | None]) -> Iterator[None]:
         _set_environment(before)
 
 
-def _set_environment(values: dict[str, str | None]) -> None:
+def _set_environment(values: Mapping[str, str | None]) -> None:
     for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)
@@ -75,26 +83,34 @@ def _precision(*, tf32: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _choices() -> Iterator[None]:
+def _choices(*, tuned: bool) -> Iterator[None]:
     """Restrict what Inductor chooses from, by its own hook for that."""
     cache = select_algorithm.get_algorithm_selector_cache()
-    cache.add_preprocessing_fn(runnable_choices)
+    hook = partial(runnable_choices, tuned=tuned)
+    cache.add_preprocessing_fn(hook)
     try:
         yield
     finally:
-        cache.preprocessing_fns.remove(runnable_choices)
+        cache.preprocessing_fns.remove(hook)
 
 
-def runnable_choices(choices: list[Any]) -> list[Any]:
-    """Return the Triton kernels among the choices for an operator, else the one plain call-out.
+def runnable_choices(choices: list[Any], *, tuned: bool) -> list[Any]:
+    """Return what a program can run of the choices for an operator.
 
-    A call-out would win some comparisons by time, but needs a library at run time.
+    Args:
+        choices: Triton kernels in several configurations, and calls of libraries.
+        tuned: take all Triton kernels there are, to be compared by time. Otherwise a call for a
+            matrix product, and for a convolution, which no library offers, the first kernel.
+
+    A call of a library would win some comparisons, but needs that library at run time.
     """
     kernels = [choice for choice in choices if isinstance(choice, _TRITON)]
-    if kernels:
-        return kernels
     calls = [choice for choice in choices if choice.name in _CALLABLE]
-    return calls[:1] or choices
+    if tuned and kernels:
+        return kernels
+    if any(choice.name == "convolution" for choice in calls):
+        return kernels[:1] or calls[:1]
+    return calls[:1] or kernels[:1] or choices
 
 
 _TRITON = select_algorithm.TritonTemplateCaller

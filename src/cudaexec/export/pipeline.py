@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,17 @@ from cudaexec.export.callouts import (
     places_of,
     refuse,
 )
+from cudaexec.export.code_target import CodeTarget
 from cudaexec.export.elf import ElfFacts, inspect, provided_functions
 from cudaexec.export.errors import ExportError
 from cudaexec.export.lower import LoweredMethod, lower, shape_env_of
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
+from cudaexec.export.payload import PayloadVariant
+from cudaexec.export.placement import align_examples, place_on_gpu
 from cudaexec.export.progress import Stages
 from cudaexec.export.report import ExportReport, MethodReport, VariantReport
+from cudaexec.export.targets import Target, find_gpu
 from cudaexec.export.toolchain import CPU_FLAGS, Toolchain, find_compiler
 from cudaexec.export.trace import MethodRequest
 from cudaexec.export.weights import WeightsTable
@@ -48,7 +53,7 @@ _LOCK = threading.Lock()
 
 @dataclass
 class CodeVariant:
-    """Compiled code of a method for one level."""
+    """Compiled code of a method for one target."""
 
     generated: GeneratedCode
     binary: bytes
@@ -58,14 +63,17 @@ class CodeVariant:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest entry."""
-        level = self.generated.level
-        return {
-            "target": "cpu",
-            "isa": level,
-            "cpu_flags": list(CPU_FLAGS[level]),
-            "code": self.key,
-            "callouts": self.callouts,
-        }
+        target = self.generated.target
+        level = target.cpu_level
+        if target.kind == "cuda":
+            facts: dict[str, Any] = {"sm": target.sm, "ptx": 0, "sm_count": target.sm_count}
+        else:
+            facts = {"isa": level, "cpu_flags": list(CPU_FLAGS[level])}
+        return {"target": target.kind, **facts, "code": self.key, "callouts": self.callouts}
+
+    def payload_entry(self) -> PayloadVariant:
+        """Return what the delegate's payload says of it."""
+        return PayloadVariant(self.key, self.generated.target.sm)
 
 
 @dataclass
@@ -79,7 +87,10 @@ class CompiledMethod:
 
 
 def run_export(
-    requests: Sequence[MethodRequest], path: Path, options: ExportOptions
+    requests: Sequence[MethodRequest],
+    targets: Sequence[Target],
+    path: Path,
+    options: ExportOptions,
 ) -> ExportReport:
     """Export the methods into `path` and, if there are weights, `path` with `.ptd`.
 
@@ -91,7 +102,7 @@ def run_export(
         tempfile.TemporaryDirectory(prefix="cudaexec-export-") as name,
         _programs_unchanged(requests),
     ):
-        return _Export(requests, path, options, Path(name)).run()
+        return _Export(requests, targets, path, options, Path(name)).run()
 
 
 class _Export:
@@ -100,11 +111,13 @@ class _Export:
     def __init__(
         self,
         requests: Sequence[MethodRequest],
+        targets: Sequence[Target],
         path: Path,
         options: ExportOptions,
         directory: Path,
     ) -> None:
-        self._requests = requests
+        self._requests = [align_examples(request) for request in requests]
+        self._targets = code_targets(targets, options)
         self._path = path
         self._options = options
         self._directory = directory
@@ -135,16 +148,19 @@ class _Export:
         return self._report(methods, table, files)
 
     def _lower(self, request: MethodRequest, *, small_sizes: bool = True) -> LoweredMethod:
-        return lower(request, strict=self._options.strict, small_sizes=small_sizes)
+        lowered = lower(request, strict=self._options.strict, small_sizes=small_sizes)
+        if self._targets[0].kind == "cuda":
+            place_on_gpu(lowered, self._targets[0].device_index)
+        return lowered
 
     def _generate(self, method: CompiledMethod, request: MethodRequest) -> list[GeneratedCode]:
-        levels = self._options.cpu_levels
+        targets = self._targets
         folder = self._directory / "inductor" / hashlib.sha256(request.name.encode()).hexdigest()
         try:
-            codes, mutations = generate(method.lowered, levels, folder / "first")
+            codes, mutations = generate(method.lowered, targets, folder / "first")
         except NeedsSizesAboveOneError:
             method.lowered = self._lower(request, small_sizes=False)
-            codes, mutations = generate(method.lowered, levels, folder / "second")
+            codes, mutations = generate(method.lowered, targets, folder / "second")
         method.mutated = mutations.constants
         for spec in method.lowered.inputs:
             if spec["kind"] == "tensor":
@@ -156,7 +172,7 @@ class _Export:
         if self._options.keep_sources is None:
             return
         for code in codes:
-            folder = Path(self._options.keep_sources) / method / code.level
+            folder = Path(self._options.keep_sources) / method / code.target.name
             folder.mkdir(parents=True, exist_ok=True)
             for name in ("interface", "wrapper", "kernels"):
                 (folder / f"{name}.cpp").write_text(getattr(code, name), encoding="utf-8")
@@ -194,7 +210,7 @@ class _Export:
         self._cached = builder.shared_half_cached
         for method, codes, built in zip(methods, sources, binaries, strict=True):
             for code, binary in zip(codes, built, strict=True):
-                facts = inspect(binary, f"{method.lowered.name} for {code.level}")
+                facts = inspect(binary, f"{method.lowered.name} for {code.target.name}")
                 variant = CodeVariant(
                     code, binary, code_key(binary), facts, callouts(facts.undefined)
                 )
@@ -213,7 +229,7 @@ class _Export:
                         f"compiled code needs {', '.join(unknown)}, which programs may not use; "
                         f"compile with plain g++ (ExportOptions(compiler=...))"
                     )
-                variant.facts.require_level(variant.generated.level)
+                variant.facts.require_level(variant.generated.target.cpu_level)
         refuse(missing)
 
     def _collect_weights(self, methods: list[CompiledMethod], table: WeightsTable) -> None:
@@ -223,7 +239,7 @@ class _Export:
             for variant in method.variants[1:]:
                 _check_same_constants(lowered.name, code, variant.generated)
             for info in code.constants:
-                tensor = lowered.tensors.get(info.fqn, code.values.get(info.name))
+                tensor = lowered.tensors.get(info.fqn, code.value_of(info))
                 if tensor is None:
                     raise ExportError(
                         f"method {lowered.name!r}: the generated code has a constant "
@@ -244,7 +260,7 @@ class _Export:
         programs = [
             program_method(
                 method.lowered,
-                [variant.key for variant in method.variants],
+                [method.variants[-1].payload_entry()],
                 method.constants,
                 {key: entry.nbytes for key, entry in table.entries.items()},
             )
@@ -261,7 +277,7 @@ class _Export:
             "producer": {
                 "cudaexec": cudaexec.__version__,
                 "torch": torch.__version__,
-                "triton": None,
+                "triton": self._triton_version(),
                 "nvcc": None,
                 "compiler": self._toolchain.compiler.version,
                 "python": platform.python_version(),
@@ -278,6 +294,9 @@ class _Export:
             "methods": [_method_json(method) for method in methods],
         }
 
+    def _triton_version(self) -> str | None:
+        return version("triton") if self._targets[0].kind == "cuda" else None
+
     def _report(
         self, methods: list[CompiledMethod], table: WeightsTable, files: FilePair
     ) -> ExportReport:
@@ -293,6 +312,14 @@ class _Export:
             compiler=self._toolchain.compiler.version,
             shared_half_cached=self._cached,
         )
+
+
+def code_targets(targets: Sequence[Target], options: ExportOptions) -> list[CodeTarget]:
+    """Return what code is generated for, best variant first."""
+    if targets[0].kind == "cpu":
+        return [CodeTarget.cpu(level) for level in options.cpu_levels]
+    gpu = find_gpu(targets[0])
+    return [CodeTarget.cuda(gpu.sm, gpu.sm_count, gpu.index, options.gemm, tf32=options.tf32)]
 
 
 @contextmanager
@@ -328,9 +355,9 @@ def _collector_paused() -> Iterator[None]:
 def _check_same_constants(method: str, first: GeneratedCode, other: GeneratedCode) -> None:
     if first.constants != other.constants:
         raise ExportError(
-            f"method {method!r}: the code for {first.level} and for {other.level} has different "
-            f"constants ({len(first.constants)} and {len(other.constants)}). Export for one level "
-            f"with ExportOptions(cpu_levels=...)."
+            f"method {method!r}: the code for {first.target.name} and for {other.target.name} has "
+            f"different constants ({len(first.constants)} and {len(other.constants)}). Export for "
+            f"one level with ExportOptions(cpu_levels=...)."
         )
 
 
@@ -364,7 +391,10 @@ def _method_report(method: CompiledMethod) -> MethodReport:
         outputs=len(lowered.outputs),
         variants=tuple(
             VariantReport(
-                "cpu", variant.generated.level, len(variant.binary), tuple(variant.callouts)
+                variant.generated.target.kind,
+                variant.generated.target.name,
+                len(variant.binary),
+                tuple(variant.callouts),
             )
             for variant in method.variants
         ),

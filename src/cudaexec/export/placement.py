@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map, tree_map_only
 
+from cudaexec.export.cuda_rewrites import rewrite_for_gpu
 from cudaexec.export.lower import LoweredMethod
 from cudaexec.export.trace import MethodRequest
 
@@ -64,9 +66,7 @@ def align_examples(request: MethodRequest) -> MethodRequest:
 
 def _example_devices(request: MethodRequest) -> set[str]:
     found: set[str] = set()
-    tree_map_only(
-        torch.Tensor, lambda t: found.add(t.device.type), (request.args, request.kwargs)
-    )
+    tree_map_only(torch.Tensor, lambda t: found.add(t.device.type), (request.args, request.kwargs))
     return found
 
 
@@ -79,6 +79,7 @@ def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
     """
     device = torch.device("cuda", index)
     module = lowered.graph_module
+    lowered.rewrites += rewrite_for_gpu(module)
     if not _uses_cuda(lowered):
         mover = StorageMover(device)
         for owner, name, tensor in list(_attributes(module)):
@@ -86,8 +87,10 @@ def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
         for part in module.modules():
             if isinstance(part, torch.fx.GraphModule):
                 _rewrite_devices(part, device)
-        lowered.example_inputs = [_fake_on(value, device) for value in lowered.example_inputs]
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        lowered.example_inputs = [node.meta["val"] for node in placeholders]
         lowered.graph_inputs = list(lowered.example_inputs)
+        lowered.graph_outputs = [_fake_on(value, device) for value in lowered.graph_outputs]
         for spec in (*lowered.inputs, *lowered.outputs):
             if spec["kind"] == "tensor":
                 spec["device"] = "cuda"
@@ -138,6 +141,8 @@ def _rewrite_devices(module: torch.fx.GraphModule, device: torch.device) -> None
         return value
 
     for node in module.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = tree_map(lambda value: _fake_on(value, device), node.meta["val"])
         if node.op != "call_function":
             continue
         node.args = tree_map(moved, node.args)
@@ -159,10 +164,8 @@ def _is_factory(node: Any) -> bool:
 
 
 def _fake_on(value: Any, device: torch.device) -> Any:
-    """Return a fake tensor like `value` on another device, with its (symbolic) sizes and strides."""
-    if not isinstance(value, torch.Tensor):
+    """Return a fake tensor like `value` on another device, with its sizes and strides."""
+    if not isinstance(value, FakeTensor):
         return value
-    with value.fake_mode:  # type: ignore[attr-defined]
-        return torch.empty_strided(
-            value.shape, value.stride(), dtype=value.dtype, device=device
-        )
+    with value.fake_mode:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)

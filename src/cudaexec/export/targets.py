@@ -49,8 +49,8 @@ def parse_targets(target: str | Sequence[str] | None, *, gpu_there: bool) -> lis
         )
     if "cuda" in kinds and not gpu_there:
         raise ExportError(
-            f"target {names}: compiling for CUDA needs a GPU and a torch built for CUDA; torch sees "
-            f"none here. Export on a machine with one; the files run on others."
+            f"target {names}: compiling for CUDA needs a GPU and a torch built for CUDA; torch "
+            f"sees none here. Export on a machine with one; the files run on others."
         )
     return targets
 
@@ -94,8 +94,8 @@ def find_gpu(target: Target) -> Gpu:
     sm = facts.major * 10 + facts.minor
     if target.sm is not None and target.sm != sm:
         raise NotSupported(
-            f"target 'cuda:sm_{target.sm}': GPU {index} ({facts.name}) is sm_{sm}, and code is tuned "
-            f"on the GPU it is for. Export on a GPU of that architecture."
+            f"target 'cuda:sm_{target.sm}': GPU {index} ({facts.name}) is sm_{sm}, and code is "
+            f"tuned on the GPU it is for. Export on a GPU of that architecture."
         )
     return Gpu(index, sm, facts.multi_processor_count, facts.name)
 

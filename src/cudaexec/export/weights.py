@@ -14,7 +14,6 @@ from cudaexec.export.dtypes import DTYPE_NAMES, dtype_name
 from cudaexec.export.errors import ExportError
 from cudaexec.export.manifest import blob_digest, storage_key
 
-
 _DEVICES = ("cuda", "cpu")
 
 

@@ -66,12 +66,14 @@ def program_method(
             for item in constants
         ],
     )
+    on_gpu = variants[0].target_sm != 0
     return ProgramMethod(
         name=lowered.name,
         inputs=[_tensor_value(value, lowered.symbols) for value in lowered.graph_inputs],
         outputs=[_tensor_value(value, lowered.symbols) for value in lowered.graph_outputs],
-        delegate_id=CUDA_DELEGATE if variants[0].target_sm else CPU_DELEGATE,
+        delegate_id=CUDA_DELEGATE if on_gpu else CPU_DELEGATE,
         payload=payload,
+        compile_specs={"target_device": b"cuda:0"} if on_gpu else {},
     )
 
 
@@ -94,7 +96,8 @@ def _tensor_value(value: Any, symbols: SymbolTable) -> TensorValue:
         else:
             dynamism = "bound" if dynamism == "static" else dynamism
             sizes.append(bound)
-    return TensorValue(dtype_name(value.dtype), tuple(sizes), dynamism, _dim_order(value))
+    order = _dim_order(value)
+    return TensorValue(dtype_name(value.dtype), tuple(sizes), dynamism, order, value.device.type)
 
 
 def _example_size(size: Any) -> int:
