@@ -176,7 +176,7 @@ def test_a_quantised_or_wrapped_weight_is_refused():
     table = WeightsTable()
     from cudaexec.export.aoti_compile import ConstantInfo
 
-    info = ConstantInfo("w", "layer.weight", (2,), (1,), 0)
+    info = ConstantInfo("w", "layer.weight", "cpu", (2,), (1,), 0)
     with pytest.raises(ExportError, match=r"'layer\.weight'.*class Wrapped"):
         table.add_constant("forward", info, torch.ones(2).as_subclass(Wrapped), owned=True)
     with pytest.raises(ExportError, match=r"'layer\.weight'.*complex64"):

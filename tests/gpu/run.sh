@@ -58,11 +58,11 @@ run_stage() {
     cpu) pytests -n "$JOBS" -m "not gpu" tests/test_models.py tests/export tests/binding ;;
     tiny) exec "$PYTHON" tests/gpu/tiny.py ;;
     gpu) pytests -n 8 -m "gpu and not alone" tests/gpu --junitxml="$WORK/logs/gpu.xml" ;;
-    alone) pytests -m "gpu and alone" tests/gpu ;;
     compilers) pytests -m gpu tests/gpu/test_gpu_compilers.py ;;
     sanitizer)
-      exec compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all \
-        "$PYTHON" tests/gpu/sanitizer_subset.py ;;
+      mkdir -p "$WORK/sanitizer" && "$PYTHON" tests/gpu/sanitizer_subset.py --export "$WORK/sanitizer" &&
+        CUDAEXEC_SANITIZER_PROGRAMS=$WORK/sanitizer exec compute-sanitizer --tool memcheck \
+          --leak-check full --error-exitcode 9 "$PYTHON" tests/gpu/sanitizer_subset.py ;;
     cycles) pytests -m gpu tests/gpu/test_gpu_cycles.py ;;
     two) pytests -m gpu tests/gpu/test_gpu_two.py ;;
     bench) exec "$PYTHON" benchmarks/bench_gpu.py ;;

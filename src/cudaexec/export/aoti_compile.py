@@ -161,10 +161,16 @@ def generate(
 
 @dataclass
 class Mutations:
-    """What the compiled graph writes: FQNs of constants and indices of graph inputs."""
+    """What the compiled graph writes.
+
+    Attributes:
+        constants: FQNs. inputs: indices of graph inputs.
+        outputs: the fake value of each graph output, as this device computes it.
+    """
 
     constants: set[str] = field(default_factory=set)
     inputs: set[int] = field(default_factory=set)
+    outputs: list[Any] = field(default_factory=list)
 
 
 class _GeneratorRun:
@@ -198,6 +204,8 @@ class _GeneratorRun:
     def _note_mutations(self, graph: Any) -> None:
         """Functionalisation left one trailing `copy_` per written buffer or input."""
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        results = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+        self.mutations.outputs = [getattr(item, "meta", {}).get("val") for item in results]
         for node in graph.graph.nodes:
             if node.target is not torch.ops.aten.copy_.default:
                 continue

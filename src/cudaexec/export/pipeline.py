@@ -37,7 +37,7 @@ from cudaexec.export.lower import LoweredMethod, lower, shape_env_of
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
 from cudaexec.export.payload import PayloadVariant
-from cudaexec.export.placement import align_examples, place_on_gpu
+from cudaexec.export.placement import align_examples, place_on_gpu, take_output_layouts
 from cudaexec.export.progress import Stages
 from cudaexec.export.report import ExportReport, MethodReport, VariantReport
 from cudaexec.export.targets import Target, find_gpu
@@ -161,6 +161,8 @@ class _Export:
         except NeedsSizesAboveOneError:
             method.lowered = self._lower(request, small_sizes=False)
             codes, mutations = generate(method.lowered, targets, folder / "second")
+        if targets[0].kind == "cuda":
+            take_output_layouts(method.lowered, mutations.outputs)
         method.mutated = mutations.constants
         for spec in method.lowered.inputs:
             if spec["kind"] == "tensor":

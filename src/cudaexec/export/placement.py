@@ -5,7 +5,7 @@ One that has CUDA tensors already keeps every device it was written with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -99,6 +99,22 @@ def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
         fqn: to_host.move(tensor) if tensor.device.type == "cuda" else tensor
         for fqn, tensor in lowered.tensors.items()
     }
+
+
+def take_output_layouts(lowered: LoweredMethod, values: Sequence[Any]) -> None:
+    """Record the strides that the GPU's operators give to results, where the trace had others.
+
+    Args:
+        lowered: changed in place.
+        values: a fake value per graph output.
+    """
+    for spec in lowered.outputs:
+        if spec["kind"] != "tensor" or spec["graph_output"] >= len(values):
+            continue
+        value = values[spec["graph_output"]]
+        if isinstance(value, torch.Tensor):
+            lowered.graph_outputs[spec["graph_output"]] = value
+            spec["strides"] = lowered.symbols.dimensions(value.stride())
 
 
 def _uses_cuda(lowered: LoweredMethod) -> bool:
