@@ -10,7 +10,6 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,23 @@ from cudaexec.export.callouts import (
     places_of,
     refuse,
 )
-from cudaexec.export.code_target import CodeTarget
-from cudaexec.export.elf import ElfFacts, inspect, provided_functions
+from cudaexec.export.compiled import (
+    CodeVariant,
+    CompiledMethod,
+    check_same_constants,
+    method_json,
+    method_report,
+)
+from cudaexec.export.elf import inspect, provided_functions
 from cudaexec.export.errors import ExportError
 from cudaexec.export.lower import LoweredMethod, lower, shape_env_of
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
-from cudaexec.export.payload import PayloadVariant
 from cudaexec.export.placement import align_examples, place_on_gpu, take_output_layouts
 from cudaexec.export.progress import Stages
-from cudaexec.export.report import ExportReport, MethodReport, VariantReport
-from cudaexec.export.targets import Target, find_gpu
-from cudaexec.export.toolchain import CPU_FLAGS, Toolchain, find_compiler
+from cudaexec.export.report import ExportReport
+from cudaexec.export.targets import Target, code_targets
+from cudaexec.export.toolchain import Toolchain, find_compiler
 from cudaexec.export.trace import MethodRequest
 from cudaexec.export.weights import WeightsTable
 from cudaexec.export.write import FilePair, program_method, write_files
@@ -49,41 +53,6 @@ from cudaexec.options import ExportOptions
 
 # Inductor keeps its configuration in globals: one export at a time in a process.
 _LOCK = threading.Lock()
-
-
-@dataclass
-class CodeVariant:
-    """Compiled code of a method for one target."""
-
-    generated: GeneratedCode
-    binary: bytes
-    key: str
-    facts: ElfFacts
-    callouts: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest entry."""
-        target = self.generated.target
-        level = target.cpu_level
-        if target.kind == "cuda":
-            facts: dict[str, Any] = {"sm": target.sm, "ptx": 0, "sm_count": target.sm_count}
-        else:
-            facts = {"isa": level, "cpu_flags": list(CPU_FLAGS[level])}
-        return {"target": target.kind, **facts, "code": self.key, "callouts": self.callouts}
-
-    def payload_entry(self) -> PayloadVariant:
-        """Return what the delegate's payload says of it."""
-        return PayloadVariant(self.key, self.generated.target.sm)
-
-
-@dataclass
-class CompiledMethod:
-    """A lowered method with its variants, best first, and its constants."""
-
-    lowered: LoweredMethod
-    variants: list[CodeVariant] = field(default_factory=list)
-    constants: list[dict[str, Any]] = field(default_factory=list)
-    mutated: set[str] = field(default_factory=set)
 
 
 def run_export(
@@ -239,7 +208,7 @@ class _Export:
             lowered = method.lowered
             code = method.variants[0].generated
             for variant in method.variants[1:]:
-                _check_same_constants(lowered.name, code, variant.generated)
+                check_same_constants(lowered.name, code, variant.generated)
             for info in code.constants:
                 tensor = lowered.tensors.get(info.fqn, code.value_of(info))
                 if tensor is None:
@@ -293,7 +262,7 @@ class _Export:
             "code": code_section(blobs),
             "weights": weights_section(entries),
             "aliases": table.aliases,
-            "methods": [_method_json(method) for method in methods],
+            "methods": [method_json(method) for method in methods],
         }
 
     def _triton_version(self) -> str | None:
@@ -308,20 +277,12 @@ class _Export:
             pte_nbytes=files.pte_nbytes,
             ptd_nbytes=files.ptd_nbytes,
             weights_nbytes=sum(entry.nbytes for entry in table.entries.values()),
-            methods=tuple(_method_report(method) for method in methods),
+            methods=tuple(method_report(method) for method in methods),
             stages=tuple(self._stages.times),
             torch_version=torch.__version__,
             compiler=self._toolchain.compiler.version,
             shared_half_cached=self._cached,
         )
-
-
-def code_targets(targets: Sequence[Target], options: ExportOptions) -> list[CodeTarget]:
-    """Return what code is generated for, best variant first."""
-    if targets[0].kind == "cpu":
-        return [CodeTarget.cpu(level) for level in options.cpu_levels]
-    gpu = find_gpu(targets[0])
-    return [CodeTarget.cuda(gpu.sm, gpu.sm_count, gpu.index, options.gemm, tf32=options.tf32)]
 
 
 @contextmanager
@@ -354,65 +315,8 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _check_same_constants(method: str, first: GeneratedCode, other: GeneratedCode) -> None:
-    if first.constants != other.constants:
-        raise ExportError(
-            f"method {method!r}: the code for {first.target.name} and for {other.target.name} has "
-            f"different constants ({len(first.constants)} and {len(other.constants)}). Export for "
-            f"one level with ExportOptions(cpu_levels=...)."
-        )
-
-
 def _highest(versions: Iterable[str]) -> str:
     return max(versions, key=lambda text: [int(part) for part in text.split(".") if part])
-
-
-def _method_json(method: CompiledMethod) -> dict[str, Any]:
-    lowered = method.lowered
-    return {
-        "name": lowered.name,
-        "variants": [variant.to_json() for variant in method.variants],
-        "symbols": [spec.to_json() for spec in lowered.symbols.specs],
-        "inputs": lowered.inputs,
-        "outputs": lowered.outputs,
-        "num_graph_inputs": len(lowered.graph_inputs),
-        "num_graph_outputs": len(lowered.graph_outputs),
-        "guards": lowered.symbols.guards,
-        "in_spec": lowered.in_spec,
-        "out_spec": lowered.out_spec,
-        "constants": method.constants,
-    }
-
-
-def _method_report(method: CompiledMethod) -> MethodReport:
-    lowered = method.lowered
-    used = {entry["fqn"] for entry in method.constants}
-    return MethodReport(
-        name=lowered.name,
-        inputs=len(lowered.inputs),
-        outputs=len(lowered.outputs),
-        variants=tuple(
-            VariantReport(
-                variant.generated.target.kind,
-                variant.generated.target.name,
-                len(variant.binary),
-                tuple(variant.callouts),
-            )
-            for variant in method.variants
-        ),
-        constants=tuple(entry["fqn"] for entry in method.constants),
-        mutated=tuple(sorted(method.mutated)),
-        unused=tuple(sorted(set(lowered.parameters) - used)),
-        dynamic=tuple(_range_text(lowered, spec) for spec in lowered.symbols.specs),
-        guards=tuple(guard["text"] for guard in lowered.symbols.guards),
-        rewrites=tuple(lowered.rewrites),
-    )
-
-
-def _range_text(lowered: LoweredMethod, spec: Any) -> str:
-    name = lowered.inputs[spec.input]["name"]
-    high = "unbounded" if spec.maximum is None else spec.maximum
-    return f"{spec.name} = {name}.shape[{spec.dim}] in [{spec.minimum}, {high}]"
 
 
 __all__ = ["run_export"]

@@ -5,6 +5,7 @@ One that has CUDA tensors already keeps every device it was written with.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -79,6 +80,7 @@ def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
     """
     device = torch.device("cuda", index)
     module = lowered.graph_module
+    _own_branches(module)
     lowered.rewrites += rewrite_for_gpu(module)
     if not _uses_cuda(lowered):
         mover = StorageMover(device)
@@ -99,6 +101,16 @@ def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
         fqn: to_host.move(tensor) if tensor.device.type == "cuda" else tensor
         for fqn, tensor in lowered.tensors.items()
     }
+
+
+def _own_branches(module: torch.fx.GraphModule) -> None:
+    """Copy the graphs inside a graph, which a caller's ExportedProgram may hold too."""
+    for name, child in list(module.named_children()):
+        if isinstance(child, torch.fx.GraphModule):
+            own = torch.fx.GraphModule(child, copy.deepcopy(child.graph))
+            own.meta.update(child.meta)
+            setattr(module, name, own)
+            _own_branches(own)
 
 
 def take_output_layouts(lowered: LoweredMethod, values: Sequence[Any]) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudaexec.errors import NotSupported
+from cudaexec.export.code_target import CodeTarget
 from cudaexec.export.errors import ExportError
+from cudaexec.options import ExportOptions
 
 _CUDA = re.compile(r"cuda(?::(?:(\d{1,3})|sm_(\d{2,3})a?))?")
 
@@ -105,3 +107,11 @@ def gpu_there() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+def code_targets(targets: Sequence[Target], options: ExportOptions) -> list[CodeTarget]:
+    """Return what code is generated for, best variant first."""
+    if targets[0].kind == "cpu":
+        return [CodeTarget.cpu(level) for level in options.cpu_levels]
+    gpu = find_gpu(targets[0])
+    return [CodeTarget.cuda(gpu.sm, gpu.sm_count, gpu.index, options.gemm, tf32=options.tf32)]
