@@ -28,7 +28,7 @@ from cudaexec.export.errors import ExportError  # noqa: E402
 from cudaexec.export.inductor_api import select_algorithm  # noqa: E402
 from cudaexec.export.payload import PayloadVariant  # noqa: E402
 from cudaexec.export.placement import StorageMover, align_examples  # noqa: E402
-from cudaexec.export.targets import Target, find_gpu, parse_targets  # noqa: E402
+from cudaexec.export.targets import Target, code_targets, find_gpu, parse_targets  # noqa: E402
 from cudaexec.export.trace import MethodRequest  # noqa: E402
 
 SM90 = CodeTarget.cuda(90, 132, 0, "triton", tf32=False)
@@ -57,6 +57,27 @@ def test_targets(named, gpu, expected):
 def test_unknown_targets(named):
     with pytest.raises(ExportError, match="expected 'cpu', 'cuda'"):
         parse_targets(named, gpu_there=True)
+
+
+def test_one_device_per_file():
+    with pytest.raises(NotSupported, match="Export twice"):
+        parse_targets(["cuda", "cpu"], gpu_there=True)
+
+
+def test_ptx_only_where_it_runs_elsewhere(monkeypatch):
+    class Facts:
+        major, minor, multi_processor_count, name = 9, 0, 132, "H200"
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Facts)
+    options = cudaexec.ExportOptions(ptx=True)
+    with pytest.raises(NotSupported, match="sm_90 .H200. runs on no other GPU"):
+        code_targets([Target("cuda")], options)
+    Facts.major = 8
+    [target] = code_targets([Target("cuda")], options)
+    fallback = target.as_ptx()
+    assert (fallback.name, fallback.sm, fallback.ptx) == ("compute_80", 80, 80)
 
 
 def test_cuda_without_a_gpu(tmp_path):
@@ -102,6 +123,9 @@ def test_what_a_variant_says():
         "callouts": ["aoti_torch_cuda_mm_out"],
     }
     assert variant.payload_entry() == PayloadVariant("key", target_sm=90)
+    Code.target = SM90.as_ptx()
+    assert variant.to_json()["ptx"] == 90
+    assert variant.payload_entry().fallback_only
 
 
 def test_headers_are_found_in_the_order_of_preference(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,18 @@ class GeneratedCode:
     values: dict[str, torch.Tensor]
     proxied: list[str] = field(default_factory=list)
     places: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def as_ptx(self) -> GeneratedCode:
+        """Return the same code over its kernels' PTX, which Inductor leaves beside them.
+
+        Raises:
+            ExportError: a kernel has none.
+        """
+        kernels = [path.with_name(path.name.split(".")[0] + ".ptx") for path in self.objects]
+        absent = [path.name for path in kernels if not path.is_file()]
+        if absent:
+            raise ExportError(f"ExportOptions.ptx: Inductor left no {', '.join(absent)}")
+        return replace(self, target=self.target.as_ptx(), objects=kernels)
 
     def value_of(self, info: ConstantInfo) -> torch.Tensor | None:
         """Return the value of a constant that code generation made up, in host memory."""

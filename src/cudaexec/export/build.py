@@ -159,8 +159,33 @@ class ProgramBuilder:
         folder = self._directory / hashlib.sha256(names.encode()).hexdigest()[:24]
         folder.mkdir(exist_ok=True)
         output = folder / "program.so"
-        self._toolchain.link([*objects, *code.objects], output, level)
+        kernels = [self._embed(path, folder) for path in code.objects]
+        self._toolchain.link([*objects, *kernels], output, level)
         return output.read_bytes()
+
+    def _embed(self, kernel: Path, folder: Path) -> Path:
+        """Return an object that holds a kernel: Inductor's own, or one around its PTX."""
+        if kernel.suffix == ".o":
+            return kernel
+        source = folder / f"{kernel.stem}.S"
+        source.write_text(_EMBEDDED.format(name=kernel.stem, path=kernel), encoding="utf-8")
+        output = source.with_suffix(".o")
+        self._toolchain.assemble(source, output)
+        return output
+
+
+# The names are those that Inductor's code refers to; the driver reads PTX up to the zero.
+_EMBEDDED = """
+.section .rodata,"a",@progbits
+.balign 16
+.globl __{name}_start
+__{name}_start:
+.incbin "{path}"
+.byte 0
+.globl __{name}_end
+__{name}_end:
+.section .note.GNU-stack,"",@progbits
+"""
 
 
 def _write(target: Path, text: str) -> None:

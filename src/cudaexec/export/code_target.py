@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,6 +27,8 @@ class CodeTarget:
         kind: "cpu" or "cuda".
         cpu_level: of the host code.
         sm: the GPU architecture, 90 for sm_90; 0 for the CPU.
+        ptx: 0 where kernels are machine code; else they are PTX of this architecture, which the
+            driver compiles for whatever GPU there is.
         sm_count: multiprocessors that the generated code assumes.
         device_index: of the exporting GPU.
         gemm: which kernels matrix products use.
@@ -36,6 +38,7 @@ class CodeTarget:
     kind: Literal["cpu", "cuda"]
     cpu_level: str
     sm: int = 0
+    ptx: int = 0
     sm_count: int = 0
     device_index: int = 0
     gemm: Literal["triton", "cublas"] = "triton"
@@ -51,17 +54,23 @@ class CodeTarget:
         cls, sm: int, sm_count: int, index: int, gemm: Literal["triton", "cublas"], *, tf32: bool
     ) -> CodeTarget:
         """Return the target of a GPU architecture."""
-        return cls("cuda", _HOST_LEVEL, sm, sm_count, index, gemm, tf32)
+        return cls("cuda", _HOST_LEVEL, sm, 0, sm_count, index, gemm, tf32)
 
     @property
     def name(self) -> str:
-        """For messages and folders: "x86-64-v3" or "sm_90"."""
-        return self.cpu_level if self.kind == "cpu" else f"sm_{self.sm}"
+        """For messages and folders: "x86-64-v3", "sm_90" or "compute_80"."""
+        if self.kind == "cpu":
+            return self.cpu_level
+        return f"compute_{self.ptx}" if self.ptx else f"sm_{self.sm}"
 
     @property
     def ptx_is_portable(self) -> bool:
         """Whether PTX made for this target runs on later GPUs; Triton's for 9.0 does not."""
         return self.kind == "cuda" and self.sm < _FIRST_PTX_WITHOUT_SUCCESSORS
+
+    def as_ptx(self) -> CodeTarget:
+        """Return the target of the same kernels as PTX."""
+        return replace(self, ptx=self.sm)
 
     def inductor_options(self, output_dir: Path) -> dict[str, Any]:
         """Return the configuration that code is generated under (docs/export.md explains it)."""

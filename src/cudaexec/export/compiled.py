@@ -29,14 +29,16 @@ class CodeVariant:
         target = self.generated.target
         level = target.cpu_level
         if target.kind == "cuda":
-            facts: dict[str, Any] = {"sm": target.sm, "ptx": 0, "sm_count": target.sm_count}
+            facts: dict[str, Any] = {"sm": target.sm, "ptx": target.ptx}
+            facts["sm_count"] = target.sm_count
         else:
             facts = {"isa": level, "cpu_flags": list(CPU_FLAGS[level])}
         return {"target": target.kind, **facts, "code": self.key, "callouts": self.callouts}
 
     def payload_entry(self) -> PayloadVariant:
         """Return what the delegate's payload says of it."""
-        return PayloadVariant(self.key, self.generated.target.sm)
+        target = self.generated.target
+        return PayloadVariant(self.key, target.sm, target.ptx, fallback_only=target.ptx != 0)
 
 
 @dataclass
@@ -47,6 +49,12 @@ class CompiledMethod:
     variants: list[CodeVariant] = field(default_factory=list)
     constants: list[dict[str, Any]] = field(default_factory=list)
     mutated: set[str] = field(default_factory=set)
+
+    @property
+    def payload_variants(self) -> list[CodeVariant]:
+        """What the delegate's payload names: all GPU code, or the baseline of the CPU's."""
+        on_gpu = [v for v in self.variants if v.generated.target.kind == "cuda"]
+        return on_gpu or self.variants[-1:]
 
 
 def check_same_constants(method: str, first: GeneratedCode, other: GeneratedCode) -> None:

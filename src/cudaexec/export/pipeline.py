@@ -136,6 +136,8 @@ class _Export:
         for spec in method.lowered.inputs:
             if spec["kind"] == "tensor":
                 spec["mutated"] = spec["graph_input"] in mutations.inputs
+        if self._options.ptx and targets[0].kind == "cuda":
+            codes.append(codes[0].as_ptx())
         self._keep_sources(request.name, codes)
         return codes
 
@@ -231,7 +233,7 @@ class _Export:
         programs = [
             program_method(
                 method.lowered,
-                [method.variants[-1].payload_entry()],
+                [variant.payload_entry() for variant in method.payload_variants],
                 method.constants,
                 {key: entry.nbytes for key, entry in table.entries.items()},
             )

@@ -38,6 +38,7 @@ def parse_targets(target: str | Sequence[str] | None, *, gpu_there: bool) -> lis
 
     Raises:
         ExportError: an unknown name, none at all, a device named twice, or CUDA without a GPU.
+        NotSupported: both devices in one file.
     """
     if target is None:
         return [Target("cuda" if gpu_there else "cpu")]
@@ -48,6 +49,10 @@ def parse_targets(target: str | Sequence[str] | None, *, gpu_there: bool) -> lis
         raise ExportError(
             f"target {names}: expected 'cpu', 'cuda', 'cuda:<index>', 'cuda:sm_<nn>', or a list "
             f"that names each device once"
+        )
+    if len(kinds) > 1:
+        raise NotSupported(
+            f"target {names}: a file holds code for one device. Export twice, into two files."
         )
     if "cuda" in kinds and not gpu_there:
         raise ExportError(
@@ -114,4 +119,10 @@ def code_targets(targets: Sequence[Target], options: ExportOptions) -> list[Code
     if targets[0].kind == "cpu":
         return [CodeTarget.cpu(level) for level in options.cpu_levels]
     gpu = find_gpu(targets[0])
-    return [CodeTarget.cuda(gpu.sm, gpu.sm_count, gpu.index, options.gemm, tf32=options.tf32)]
+    target = CodeTarget.cuda(gpu.sm, gpu.sm_count, gpu.index, options.gemm, tf32=options.tf32)
+    if options.ptx and not target.ptx_is_portable:
+        raise NotSupported(
+            f"ExportOptions.ptx: PTX that Triton makes for sm_{gpu.sm} ({gpu.name}) runs on no "
+            f"other GPU. Export on a GPU of compute capability below 9.0, or leave ptx out."
+        )
+    return [target]

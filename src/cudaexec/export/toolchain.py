@@ -207,6 +207,10 @@ class Toolchain:
             source.parent,
         )
 
+    def assemble(self, source: Path, output: Path) -> None:
+        """Make an object of an assembler source."""
+        self._run(["-c", source.name, "-o", str(output)], source.parent)
+
     def link(self, objects: Sequence[Path], output: Path, level: str) -> None:
         """Link a program: ours is the first library it needs, and only its interface is visible."""
         script = output.with_suffix(".version")
