@@ -259,7 +259,7 @@ def test_attention_keeps_the_layout_of_the_trace():
         y = scaled_dot_product_attention(q, k, v)
         return y.transpose(1, 2).flatten(2)
 
-    q, k, v = (torch.randn(2, 4, 5, 8) for _ in range(3))
+    q, k, v = (torch.randn(2, 5, 4, 8).transpose(1, 2) for _ in range(3))
     module = traced(attend, q, k, v)
     rewrite_for_gpu(module)
     [node] = [n for n in module.graph.nodes if "scaled_dot_product" in str(n.target)]
