@@ -69,7 +69,8 @@ class ProgramBuilder:
     def build(self, sources: list[list[GeneratedCode]]) -> list[list[bytes]]:
         """Return the library of each method and level, in the order of `sources`."""
         self._directory.mkdir(parents=True)
-        workers = max(1, min(_MAX_WORKERS, len(os.sched_getaffinity(0))))
+        # One more than processors: three equal pieces on two of them end sooner side by side.
+        workers = min(_MAX_WORKERS, len(os.sched_getaffinity(0)) + 1)
         with ThreadPoolExecutor(workers, thread_name_prefix="cudaexec-cxx") as pool:
             objects = [[self._submit_all(pool, code) for code in codes] for codes in sources]
             links = [
