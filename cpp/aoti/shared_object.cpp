@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/str.h"
-#include "device/cpu_isa.h"
+#include "device/cpu_features.h"
 
 namespace cudaexec {
 namespace {
@@ -48,10 +48,12 @@ bool glibc_is_older_than(const std::string& needed) {
 }
 
 void check_fits(const ElfReport& report, const std::string& name) {
-  if (report.isa_level > cpu_isa_level()) {
+  const std::string missing =
+      report.isa.empty() ? std::string() : CpuFeatures::host().missing_for_level(report.isa);
+  if (!missing.empty()) {
     throw TargetError(str("library '", name, "' is compiled for ", report.isa,
-                          ", this CPU runs x86-64-v", cpu_isa_level(),
-                          "; export with a variant for this CPU"));
+                          ", this CPU runs ", CpuFeatures::host().level(), " (it lacks ", missing,
+                          "); export with a variant for this CPU"));
   }
   if (glibc_is_older_than(report.min_glibc)) {
     throw TargetError(str("library '", name, "' needs glibc ", report.min_glibc,

@@ -1,7 +1,7 @@
 # Sources of cpp/device, relative to cpp/.
 set(CUDAEXEC_DEVICE_SOURCES
     device/cpu_device.cpp
-    device/cpu_isa.cpp
+    device/cpu_features.cpp
     device/cpu_limits.cpp
     device/gomp.cpp
     device/gomp_loops.cpp

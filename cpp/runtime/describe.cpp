@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "runtime/cpu_features.h"
+#include "device/cpu_features.h"
 #include "runtime/module_state.h"
 
 namespace cudaexec {

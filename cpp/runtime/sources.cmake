@@ -2,7 +2,6 @@
 set(CUDAEXEC_RUNTIME_SOURCES
     runtime/bound_container.cpp
     runtime/container_pool.cpp
-    runtime/cpu_features.cpp
     runtime/describe.cpp
     runtime/executorch_method.cpp
     runtime/input_check.cpp

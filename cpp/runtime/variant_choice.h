@@ -7,7 +7,7 @@
 
 #include "base/export.h"
 #include "format/manifest.h"
-#include "runtime/cpu_features.h"
+#include "device/cpu_features.h"
 
 namespace cudaexec {
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "check.h"
 #include "runtime/call_gate.h"
-#include "runtime/cpu_features.h"
+#include "device/cpu_features.h"
 #include "runtime/variant_choice.h"
 #include "runtime/weight_cache.h"
 #include "runtime/weight_table.h"

@@ -40,10 +40,10 @@ UNITS = {
     "runtime_test": (
         [
             *TENSOR,
+            CPP / "device/cpu_features.cpp",
             *(
                 CPP / "runtime" / f"{name}.cpp"
                 for name in (
-                    "cpu_features",
                     "variant_choice",
                     "weight_cache",
                     "weight_table",

@@ -1,4 +1,4 @@
-#include "runtime/cpu_features.h"
+#include "device/cpu_features.h"
 
 #include <cpuid.h>
 
