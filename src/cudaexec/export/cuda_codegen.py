@@ -13,7 +13,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cudaexec.export.code_target import CodeTarget
-from cudaexec.export.inductor_api import select_algorithm
+from cudaexec.export.inductor_api import V, choices, select_algorithm
 
 # Call-outs that have a C interface; Inductor offers variants of them that only libtorch can run.
 _CALLABLE = ("mm", "addmm", "bmm", "baddbmm", "_int_mm", "convolution")
@@ -84,33 +84,44 @@ def _precision(*, tf32: bool) -> Iterator[None]:
 
 @contextmanager
 def _choices(*, tuned: bool) -> Iterator[None]:
-    """Restrict what Inductor chooses from, by its own hook for that."""
+    """Restrict what Inductor chooses from, by its own hooks for that."""
     cache = select_algorithm.get_algorithm_selector_cache()
     hook = partial(runnable_choices, tuned=tuned)
     cache.add_preprocessing_fn(hook)
     try:
-        yield
+        with V.set_choices_handler(choices.InductorChoices() if tuned else _CallsOnly()):
+            yield
     finally:
         cache.preprocessing_fns.remove(hook)
 
 
-def runnable_choices(choices: list[Any], *, tuned: bool) -> list[Any]:
+class _CallsOnly(choices.InductorChoices):  # type: ignore[misc]
+    """Does not write out kernels for matrix products that a call serves: that takes most time."""
+
+    def _finalize_template_configs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        found = super()._finalize_template_configs(*args, **kwargs)
+        calls = [item for item in found if isinstance(item.template, _CALL)]
+        return calls or list(found)
+
+
+def runnable_choices(offered: list[Any], *, tuned: bool) -> list[Any]:
     """Return what a program can run of the choices for an operator.
 
     Args:
-        choices: Triton kernels in several configurations, and calls of libraries.
+        offered: Triton kernels in several configurations, and calls of libraries.
         tuned: take all Triton kernels there are, to be compared by time. Otherwise a call for a
             matrix product, and for a convolution, which no library offers, the first kernel.
 
     A call of a library would win some comparisons, but needs that library at run time.
     """
-    kernels = [choice for choice in choices if isinstance(choice, _TRITON)]
-    calls = [choice for choice in choices if choice.name in _CALLABLE]
+    kernels = [choice for choice in offered if isinstance(choice, _TRITON)]
+    calls = [choice for choice in offered if choice.name in _CALLABLE]
     if tuned and kernels:
         return kernels
     if any(choice.name == "convolution" for choice in calls):
         return kernels[:1] or calls[:1]
-    return calls[:1] or kernels[:1] or choices
+    return calls[:1] or kernels[:1] or offered
 
 
 _TRITON = select_algorithm.TritonTemplateCaller
+_CALL = select_algorithm.ExternKernelChoice

@@ -14,15 +14,18 @@ gc.disable()
 try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch._inductor import config, cpu_vec_isa, select_algorithm
+        from torch._inductor import choices, config, cpu_vec_isa, select_algorithm
         from torch._inductor import ir as inductor_ir
         from torch._inductor.codegen import cpp as cpp_codegen
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
+        from torch._inductor.virtualized import V
 finally:
     if _collecting:
         gc.enable()
 
 __all__ = [
+    "V",
+    "choices",
     "compile_fx_aot",
     "compile_fx_inner",
     "config",

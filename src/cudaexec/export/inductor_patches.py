@@ -23,7 +23,12 @@ from torch.utils._sympy.value_ranges import bound_sympy
 
 from cudaexec.export import teams
 from cudaexec.export.errors import ExportError
-from cudaexec.export.inductor_api import cpp_codegen, cpu_vec_isa, inductor_ir
+from cudaexec.export.inductor_api import (
+    cpp_codegen,
+    cpu_vec_isa,
+    inductor_ir,
+    select_algorithm,
+)
 
 SUPPORTED_TORCH = ((2, 11), (2, 16))
 
@@ -182,6 +187,11 @@ def _lstm_as_expected(original: Any) -> str:
     return "" if names[:2] == ["inp", "hidden"] else f"its parameters are {names}"
 
 
+def _statistics_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    return "" if names == ["event_name", "timings"] else f"its parameters are {names}"
+
+
 _NOTES = teams.WorkNotes()
 
 
@@ -242,6 +252,26 @@ PATCHES: tuple[Patch, ...] = (
         "although the strides found without asking hold for it too",
         self_test=_compute_stride_as_expected,
         make=_stride_size_obliviously,
+        optional=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.select_algorithm.PRINT_AUTOTUNE",
+        owner=select_algorithm,
+        key="PRINT_AUTOTUNE",
+        reason="tables of timings of GPU kernels go to stderr",
+        self_test=lambda original: "" if isinstance(original, bool) else "it is no bool",
+        make=lambda original: False,
+        optional=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.select_algorithm._log_autotune_choices_stats",
+        owner=select_algorithm,
+        key="_log_autotune_choices_stats",
+        reason="so do their statistics",
+        self_test=_statistics_as_expected,
+        make=lambda original: lambda *args: None,
         optional=True,
     ),
     Patch(
