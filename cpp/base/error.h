@@ -38,18 +38,22 @@ CUDAEXEC_API const char* error_class_name(ErrorKind kind) noexcept;
 
 class CUDAEXEC_API Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message, int os_error = 0)
+      : std::runtime_error(message), kind_(kind), os_error_(os_error) {}
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
   [[nodiscard]] int32_t code() const noexcept { return executorch_code(kind_); }
+  /// The `errno` of a refused file operation; 0 where there is none.
+  [[nodiscard]] int os_error() const noexcept { return os_error_; }
 
  private:
   ErrorKind kind_;
+  int os_error_;
 };
 
 template <ErrorKind Kind>
 class CUDAEXEC_API ErrorOf : public Error {
  public:
-  explicit ErrorOf(const std::string& message) : Error(Kind, message) {}
+  explicit ErrorOf(const std::string& message, int os_error = 0) : Error(Kind, message, os_error) {}
 };
 
 using InternalError = ErrorOf<ErrorKind::kInternal>;

@@ -29,7 +29,8 @@ class Descriptor {
 };
 
 [[noreturn]] void throw_file_error(const std::string& path, const char* operation, int error) {
-  throw FileError(str(path, ": ", operation, " failed: ", std::generic_category().message(error)));
+  throw FileError(str(path, ": ", operation, " failed: ", std::generic_category().message(error)),
+                  error);
 }
 
 int open_for_reading(const std::string& path) {

@@ -29,7 +29,36 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+constexpr const char* kStream = "stream";
+
 }  // namespace
+
+StreamKeyword::StreamKeyword(const CallArguments& call)
+    : rest_(call), names_(py::reinterpret_steal<py::tuple>(nullptr)) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(call.keywords);
+  Py_ssize_t found = 0;
+  while (found < count &&
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(call.keywords, found), kStream) != 0) {
+    ++found;
+  }
+  if (found == count) return;
+  PyObject* const* keyword_values = call.values + call.num_positional;
+  value_ = keyword_values[found];
+  if (count == 1) {
+    rest_.keywords = nullptr;
+    return;
+  }
+  values_.assign(call.values, keyword_values + count);
+  values_.erase(values_.begin() + static_cast<Py_ssize_t>(call.num_positional) + found);
+  names_ = py::tuple(static_cast<size_t>(count - 1));
+  for (Py_ssize_t from = 0, to = 0; from < count; ++from) {
+    if (from == found) continue;
+    PyObject* name = PyTuple_GET_ITEM(call.keywords, from);
+    Py_INCREF(name);
+    PyTuple_SET_ITEM(names_.ptr(), to++, name);
+  }
+  rest_ = {values_.data(), call.num_positional, names_.ptr()};
+}
 
 Signature::Signature(const MethodSpec& spec)
     : method_(str("method '", spec.name, "'")), tree_(spec.in_tree) {
@@ -60,6 +89,7 @@ Signature::Signature(const MethodSpec& spec)
   all_positional_leaves_ = num_positional_ == parameters_.size();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].place = str(method_, ": input '", name_of(i), "'");
+    has_stream_input_ |= name_of(i) == kStream;
     all_positional_leaves_ &= parameters_[i].node->is_leaf();
   }
 }

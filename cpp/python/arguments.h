@@ -25,6 +25,20 @@ struct CallArguments {
   PyObject* keywords = nullptr;  // tuple of names, or null
 };
 
+/// A call without its keyword `stream`, and that keyword's value (null if it was not given).
+class StreamKeyword {
+ public:
+  explicit StreamKeyword(const CallArguments& call);
+  [[nodiscard]] const CallArguments& rest() const noexcept { return rest_; }
+  [[nodiscard]] PyObject* value() const noexcept { return value_; }
+
+ private:
+  CallArguments rest_;
+  PyObject* value_ = nullptr;
+  std::vector<PyObject*> values_;
+  py::tuple names_;
+};
+
 /// Borrowed objects in a row, on the stack for the usual counts; null at first.
 class ObjectSlots {
  public:
@@ -53,6 +67,8 @@ class Signature {
                     Borrowed& borrowed) const;
 
   [[nodiscard]] size_t num_leaves() const noexcept { return tree_.num_leaves; }
+  /// Whether `stream=` names an input of the method.
+  [[nodiscard]] bool has_stream_input() const noexcept { return has_stream_input_; }
 
  private:
   struct Parameter {
@@ -76,6 +92,7 @@ class Signature {
   std::vector<Parameter> parameters_;
   size_t num_positional_ = 0;
   bool all_positional_leaves_ = true;
+  bool has_stream_input_ = false;
 };
 
 }  // namespace cudaexec::python

@@ -19,11 +19,14 @@
 #include "ops/cuda/cublas.h"
 #include "python/bindings.h"
 #include "python/gil.h"
+#include "python/held_inputs.h"
 
 namespace cudaexec::python {
 namespace {
 
 void use_driver(const std::string& path) {
+  wait_and_release_held();
+  const GilRelease release;
   gpu::reset_cublas();
   reset_cuda_allocators();
   reset_cuda_devices();
@@ -100,7 +103,7 @@ void bind_streams(py::module_& m) {
 void bind_devices(py::module_& m) {
   const py::call_guard<GilRelease> no_gil;
   m.def(
-      "use_driver", &use_driver, no_gil,
+      "use_driver", &use_driver,
       "Forgets every device and opens this library as the driver from now on; '' is the real one.");
   m.def("problem", &cuda::driver_problem, no_gil, "Why there is no GPU to use, or None.");
   m.def("initialised", [] { return cuda::driver_if_initialised() != nullptr; });
@@ -163,6 +166,7 @@ void register_cuda_testing(py::module_& m) {
   bind_cuda_memory_testing(cuda);
   bind_cuda_code_testing(cuda);
   bind_cuda_ops_testing(cuda);
+  bind_cuda_call_testing(cuda);
 }
 
 }  // namespace cudaexec::python

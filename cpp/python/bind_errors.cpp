@@ -3,10 +3,13 @@
 #include <cxxabi.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <string>
 
+#include "base/cleanup_report.h"
+#include "base/str.h"
 #include "python/bindings.h"
 
 namespace cudaexec::python {
@@ -45,13 +48,39 @@ void set_python_error(ErrorKind kind, const char* message) noexcept {
   Py_DECREF(text);
 }
 
+namespace {
+
+/// An instance with `errno`, of a class that is also Python's own for a missing file.
+void set_file_error(const Error& error) {
+  const char* name = error.os_error() == ENOENT ? "MissingFileError" : "FileError";
+  const auto text = py::reinterpret_steal<py::object>(message_object(error.what()));
+  const py::object cls = py::module_::import("cudaexec.errors").attr(name);
+  const py::object instance = cls(text);
+  instance.attr("errno") = error.os_error();
+  PyErr_SetObject(cls.ptr(), instance.ptr());
+}
+
+void set_core_error(const Error& error) {
+  if (error.os_error() == 0) {
+    set_python_error(error.kind(), error.what());
+    return;
+  }
+  try {
+    set_file_error(error);
+  } catch (py::error_already_set& failure) {
+    failure.restore();
+  }
+}
+
+}  // namespace
+
 void set_python_error_from_current_exception() {
   try {
     throw;
   } catch (py::error_already_set& error) {
     error.restore();
   } catch (const Error& error) {
-    set_python_error(error.kind(), error.what());
+    set_core_error(error);
   } catch (const py::builtin_exception& error) {
     error.set_error();
   } catch (const std::bad_alloc&) {
@@ -73,12 +102,33 @@ void throw_from_python_error(py::error_already_set& error, ErrorKind kind,
   throw Error(kind, message + ": " + class_name + ": " + text.substr(0, text.find('\n')));
 }
 
+void throw_from_pending_error(ErrorKind kind, const std::string& message) {
+  if (PyErr_Occurred() == nullptr) throw Error(kind, message);
+  py::error_already_set error;
+  throw_from_python_error(error, kind, message);
+}
+
+void warn_of_cleanup_failures() {
+  CleanupReports reports = take_cleanup_reports();
+  if (reports.dropped > 0) {
+    reports.messages.push_back(str(reports.dropped, " more failures while freeing resources"));
+  }
+  const py::object category = py::module_::import("cudaexec.errors").attr("CudaexecWarning");
+  for (const std::string& message : reports.messages) {
+    const auto text = py::reinterpret_steal<py::object>(message_object(message.c_str()));
+    const char* utf8 = text ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
+    if (utf8 == nullptr || PyErr_WarnEx(category.ptr(), utf8, 1) != 0) {
+      throw py::error_already_set();
+    }
+  }
+}
+
 void register_errors(py::module_& m) {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
-      set_python_error(error.kind(), error.what());
+      set_core_error(error);
     } catch (const std::bad_alloc&) {
       set_python_error(ErrorKind::kOutOfMemory, "out of host memory");
     }

@@ -22,4 +22,12 @@ void set_python_error(ErrorKind kind, const char* message) noexcept;
 [[noreturn]] void throw_from_python_error(pybind11::error_already_set& error, ErrorKind kind,
                                           const std::string& message);
 
+/// As above for a C function of another library that failed: with the Python error that it set, if
+/// it did.
+[[noreturn]] void throw_from_pending_error(ErrorKind kind, const std::string& message);
+
+/// Warns (CudaexecWarning) of failures that destructors could only queue. Call it where no lock of
+/// the core is held. @throws py::error_already_set where warnings are errors.
+void warn_of_cleanup_failures();
+
 }  // namespace cudaexec::python

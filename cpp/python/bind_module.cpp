@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -12,6 +13,7 @@
 #include "python/bindings.h"
 #include "python/convert_in.h"
 #include "python/gil.h"
+#include "python/held_inputs.h"
 #include "python/method_call.h"
 
 namespace cudaexec::python {
@@ -83,14 +85,26 @@ PyMethodDef forward_definition{
     "forward($self, /, *args, **kwargs)\n--\n\n"
     "Runs the method 'forward'; calling the module does the same.\n\n"
     "Inputs are given as the model was called, by position or by name: numpy arrays, torch\n"
-    "tensors, cudaexec tensors, objects with __dlpack__ or the buffer protocol, of exactly the\n"
-    "exported dtypes. Their memory is never written. Outputs have the structure that the model\n"
-    "returned and own their memory: torch tensors if an input was one, else numpy arrays if an\n"
-    "input was one, else cudaexec.Tensor.\n\n"
+    "tensors, cudaexec tensors, objects with __dlpack__, __cuda_array_interface__ or the buffer\n"
+    "protocol, of exactly the exported dtypes. Their memory is never written. Outputs have the\n"
+    "structure that the model returned and own their memory: torch tensors if an input was one,\n"
+    "else numpy arrays if an input was one (for host memory), else cudaexec.Tensor.\n\n"
+    "A program on a GPU runs on the CUDA stream given by the keyword stream= (see Method.run_on),\n"
+    "else on the stream of the inputs, else on one of this thread. It copies host inputs to the\n"
+    "GPU. If all tensor inputs are in host memory, so are the outputs, and the call waits for "
+    "them;\n"
+    "else they are on the GPU, nothing waits, and work on the inputs' stream follows the call.\n\n"
     "Raises InputError, ShapeError, DtypeError or DeviceError, naming the input, before anything\n"
     "runs; OutOfMemory; ClosedError."};
 
+/// Deals with what earlier calls left: inputs in use by the GPU then, failures of destructors.
+void tidy() {
+  release_finished();
+  if (has_cleanup_reports()) warn_of_cleanup_failures();
+}
+
 ByteCounts memory_stats(const PyModule& self) {
+  tidy();
   const MemoryStats stats = without_gil([&] { return self.module().memory_stats(); });
   ByteCounts fields;
   fields["weights_mapped"] = stats.weights_mapped;
@@ -121,7 +135,9 @@ void load_weights(const PyModule& self, const ArraysByName& weights) {
       throw Error(error.kind(), str("load_weights: '", name, "': ", error.what()));
     }
   }
+  borrowed.gpu.wait();
   without_gil([&] { self.module().load_weights(values); });
+  tidy();
 }
 
 ArraysByName stats(const PyModule& self) {
@@ -131,6 +147,14 @@ ArraysByName stats(const PyModule& self) {
 
 void close(const PyModule& self) {
   without_gil([&] { self.module().close(); });
+  tidy();
+}
+
+size_t trim(const PyModule& self) {
+  release_finished();
+  const size_t released = without_gil([&] { return self.module().trim(); });
+  tidy();
+  return released;
 }
 
 std::string repr(const PyModule& self) {
@@ -146,15 +170,16 @@ void bind_state(Class& cls) {
          "Bytes in use, by purpose.\n\n"
          "weights_mapped (used in place from the file), weights_private, state (mutable buffers),\n"
          "working_current, working_peak, cached (trim() returns it).")
-      .def(
-          "trim",
-          [](const PyModule& self) { return without_gil([&] { return self.module().trim(); }); },
-          "Returns cached memory to the system; gives the bytes released.")
+      .def("trim", &trim,
+           "Returns cached memory to the system; gives the bytes released.\n\n"
+           "Also lets go of inputs that were kept until the GPU had read them.")
       .def("state_dict", &state_dict,
            "Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError.")
       .def("load_weights", &load_weights, py::arg("weights"),
            "Replaces weights and buffers by name, all of them or (on an error) none.\n\n"
-           "weights: names to arrays of the same dtype and shape; the values are copied.\n"
+           "weights: names to arrays of the same dtype and shape, in host or GPU memory; the "
+           "values\n"
+           "are copied, after waiting for the GPU work that makes them.\n"
            "Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.")
       .def(
           "manual_seed",

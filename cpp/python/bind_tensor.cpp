@@ -9,10 +9,11 @@
 #include "base/str.h"
 #include "python/annotations.h"
 #include "python/bindings.h"
+#include "python/cuda_array.h"
+#include "python/device_copy.h"
 #include "python/gil.h"
 #include "python/numpy_array.h"
 #include "tensor/dlpack.h"
-#include "tensor/strided_copy.h"
 
 namespace cudaexec::python {
 namespace {
@@ -27,27 +28,16 @@ IntTuple to_tuple(const Dims& dims) {
   return items;
 }
 
-Tensor packed_copy(const Tensor& tensor) {
-  return without_gil([&] { return contiguous_copy(tensor, cpu_allocator(), StreamRef{}); });
+py::object dlpack(const TensorObject& self, const py::object& stream,
+                  std::optional<std::pair<int64_t, int64_t>> max_version,
+                  std::optional<std::pair<int32_t, int32_t>> dl_device, std::optional<bool> copy) {
+  return export_dlpack(self.tensor, {stream, max_version, dl_device, copy});
 }
 
-py::object dlpack(const TensorObject& self, const py::object& stream,
-                  const std::optional<std::pair<int64_t, int64_t>>& max_version,
-                  const std::optional<std::pair<int32_t, int32_t>>& dl_device,
-                  std::optional<bool> copy) {
-  if (!stream.is_none() && self.tensor.device().is_cpu()) {
-    throw InputError(str("__dlpack__: stream must be None for a tensor on the cpu, found ",
-                         std::string(py::repr(stream))));
-  }
-  const dlpack::DLDevice own = device_to_dlpack(self.tensor.device());
-  if (dl_device && (dl_device->first != own.device_type || dl_device->second != own.device_id)) {
-    throw py::buffer_error(str("__dlpack__: a tensor on ", to_string(self.tensor.device()),
-                               " cannot be exported to DLPack device (", dl_device->first, ", ",
-                               dl_device->second, "); copy it there with the library in use"));
-  }
-  const bool copied = copy.value_or(false);
-  const bool versioned = max_version && max_version->first >= 1;
-  return make_dlpack_capsule(copied ? packed_copy(self.tensor) : self.tensor, versioned, copied);
+TensorResult to_host(const py::object& self) {
+  const Tensor tensor = tensor_of(self.ptr());
+  if (tensor.device().is_cpu()) return TensorResult(self);
+  return TensorResult(make_tensor(without_gil([&] { return copy_to_host(tensor); })));
 }
 
 NumpyArray array_protocol(const TensorObject& self, const py::object& dtype,
@@ -114,12 +104,13 @@ void bind_conversions(py::class_<TensorObject>& cls) {
          "numpy",
          [](const TensorObject& self) { return NumpyArray(array_from_tensor(self.tensor)); },
          "A numpy array over the same memory. bfloat16 needs the package ml_dtypes.\n\n"
-         "Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU.")
+         "Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU: use\n"
+         "to_host() first.")
       .def("__array__", &array_protocol, py::arg("dtype") = py::none(),
            py::arg("copy") = py::none())
-      .def(
-          "to_host", [](const py::object& self) { return TensorResult(self); },
-          "The tensor in host memory: this object itself if it is there.")
+      .def("to_host", &to_host,
+           "The tensor in host memory: this object itself if it is there, else a copy.\n\n"
+           "Waits for the GPU work that makes it. Raises OutOfMemory.")
       .def("item", &item, "The one element as a Python bool, int or float.")
       .def(
           "tolist", [](const TensorObject& self) { return AnyObject(tensor_to_list(self.tensor)); },
@@ -135,11 +126,21 @@ void bind_dlpack(py::class_<TensorObject>& cls) {
   cls.def("__dlpack__", &dlpack, py::kw_only(), py::arg("stream") = py::none(),
           py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(),
           py::arg("copy") = py::none(),
-          "A DLPack capsule that shares the memory, or holds a copy if copy=True.")
+          "A DLPack capsule that shares the memory, or holds a copy if copy=True.\n\n"
+          "stream: for a tensor on a GPU, the consumer's stream, on which the memory is ready: "
+          "None or\n"
+          "1 for the legacy default stream, 2 for the thread's, a handle, or -1 for no ordering.\n"
+          "dl_device: (1, 0) asks for a copy in host memory, which waits for the GPU. Raises\n"
+          "BufferError for other devices and where copy=False forbids the copy.")
       .def("__dlpack_device__", [](const TensorObject& self) {
         const dlpack::DLDevice device = device_to_dlpack(self.tensor.device());
         return std::pair(int32_t{device.device_type}, device.device_id);
       });
+  cls.def_property_readonly(
+      "__cuda_array_interface__",
+      [](const TensorObject& self) { return ArraysByName(cuda_array_interface(self.tensor)); },
+      "Version 3, with the stream that the memory is ready on; for tensors on a GPU.\n\n"
+      "Work of consumers on other streams has to be over before the tensor is dropped.");
   cls.attr("__dlpack_c_exchange_api__") = make_exchange_capsule();
 }
 
@@ -157,9 +158,10 @@ void register_tensor(py::module_& m) {
   py::class_<TensorObject> cls(
       m, "Tensor", py::is_final(), py::custom_type_setup(set_buffer_protocol),
       "A tensor in memory that cudaexec owns: an output of a program, or a weight.\n\n"
-      "It takes part in DLPack, the buffer protocol and numpy's __array__, all without a copy, "
-      "and\n"
-      "stays valid after its module is closed.");
+      "It takes part in DLPack, in the buffer protocol and numpy's __array__ (host memory) and in\n"
+      "__cuda_array_interface__ (GPU memory), all without a copy, and stays valid after its "
+      "module\n"
+      "is closed.");
   tensor_type = reinterpret_cast<PyTypeObject*>(cls.ptr());
   bind_properties(cls);
   bind_conversions(cls);

@@ -3,9 +3,12 @@
 
 #include <pybind11/pybind11.h>
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "python/keep_storage.h"
+#include "python/streams.h"
 #include "tensor/tensor.h"
 
 namespace cudaexec::python {
@@ -17,6 +20,7 @@ struct TensorObject {
   explicit TensorObject(Tensor source) noexcept : tensor(std::move(source)) {}
   ~TensorObject() {
     StoragePtr storage = tensor.storage();
+    for (const StreamRef user : users) order_release(storage, user);
     tensor = Tensor();
     release_storage(std::move(storage));
   }
@@ -24,6 +28,8 @@ struct TensorObject {
   TensorObject& operator=(const TensorObject&) = delete;
 
   Tensor tensor;
+  /// Streams on which borrowers of the memory work, as far as they are not the memory's own.
+  std::vector<StreamRef> users;
 };
 
 py::object make_tensor(Tensor tensor);
@@ -37,9 +43,17 @@ py::object tensor_to_list(const Tensor& tensor);
 /// Installs the buffer protocol in the type being made.
 void set_buffer_protocol(PyHeapTypeObject* type) noexcept;
 
-/// A DLPack capsule, versioned if `versioned`; `copied` marks that the receiver alone has the
-/// memory.
-py::object make_dlpack_capsule(const Tensor& tensor, bool versioned, bool copied);
+/// What a consumer asks of __dlpack__.
+struct DlpackRequest {
+  py::object stream;
+  std::optional<std::pair<int64_t, int64_t>> max_version;
+  std::optional<std::pair<int32_t, int32_t>> device;
+  std::optional<bool> copy;
+};
+
+/// The capsule of __dlpack__, as the DLPack standard says: memory on a GPU is ready on the
+/// consumer's stream, and is freed after the consumer's work. @throws InputError, py::buffer_error.
+py::object export_dlpack(const Tensor& tensor, const DlpackRequest& request);
 /// The table of C functions for tensors of this class, as a capsule.
 py::object make_exchange_capsule();
 

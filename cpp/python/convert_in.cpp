@@ -7,6 +7,9 @@
 #include "base/str.h"
 #include "python/bind_errors.h"
 #include "python/bind_tensor.h"
+#include "python/cuda_array.h"
+#include "python/device_copy.h"
+#include "python/dlpack_in.h"
 #include "python/gil.h"
 #include "python/numpy_array.h"
 #include "python/scalars.h"
@@ -17,108 +20,7 @@
 namespace cudaexec::python {
 namespace {
 
-using dlpack::DLManagedTensor;
-using dlpack::DLManagedTensorVersioned;
-
-constexpr const char* kLegacy = "dltensor";
-constexpr const char* kVersioned = "dltensor_versioned";
-
 std::string type_name(PyObject* object) { return Py_TYPE(object)->tp_name; }
-
-Tensor from_versioned(DLManagedTensorVersioned* managed, Borrowed& borrowed) {
-  borrowed.keep(managed);
-  if (managed->version.major != dlpack::kMajorVersion) {
-    throw NotSupported(str("a DLPack tensor of version ", managed->version.major, ".",
-                           managed->version.minor, "; this build reads version ",
-                           dlpack::kMajorVersion, ": ask the producer for max_version=(1, 3)"));
-  }
-  return tensor_from_dlpack(managed->dl_tensor, nullptr);
-}
-
-/// Takes the tensor out of a capsule, which others then find used.
-Tensor from_capsule(PyObject* capsule, Borrowed& borrowed) {
-  const char* name = PyCapsule_GetName(capsule);
-  const std::string_view found = name != nullptr ? name : "";
-  if (found == kVersioned) {
-    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule, name));
-    PyCapsule_SetName(capsule, "used_dltensor_versioned");
-    return from_versioned(managed, borrowed);
-  }
-  if (found == kLegacy) {
-    auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, name));
-    PyCapsule_SetName(capsule, "used_dltensor");
-    borrowed.keep(managed);
-    return tensor_from_dlpack(managed->dl_tensor, nullptr);
-  }
-  if (found.starts_with("used_dltensor")) {
-    throw InputError(
-        "the DLPack capsule was consumed before; a capsule can be used once: call __dlpack__() "
-        "again "
-        "or pass the tensor itself");
-  }
-  throw InputError(str("a capsule named '", found, "' is no DLPack capsule; expected '", kVersioned,
-                       "' or '", kLegacy, "'"));
-}
-
-/// obj.__dlpack__(max_version=(1, 3)), or obj.__dlpack__() for producers older than that argument.
-py::object call_dlpack(PyObject* object) {
-  const py::object method = py::handle(object).attr("__dlpack__");
-  try {
-    return method(py::arg("max_version") =
-                      py::make_tuple(dlpack::kMajorVersion, dlpack::kMinorVersion));
-  } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
-  }
-  return method();
-}
-
-Tensor from_dlpack_protocol(PyObject* object, Borrowed& borrowed) {
-  py::object capsule;
-  try {
-    capsule = call_dlpack(object);
-  } catch (py::error_already_set& error) {
-    throw_from_python_error(error, ErrorKind::kInput,
-                            str(type_name(object), ".__dlpack__() failed"));
-  }
-  if (PyCapsule_CheckExact(capsule.ptr()) == 0) {
-    throw InputError(str(type_name(object), ".__dlpack__() returned a ", type_name(capsule.ptr()),
-                         "; expected a capsule"));
-  }
-  return from_capsule(capsule.ptr(), borrowed);
-}
-
-void refuse_pending_sign(PyObject* object, PyObject* is_neg) {
-  PyObject* answer = PyObject_CallOneArg(is_neg, object);
-  if (answer == nullptr) {
-    py::error_already_set error;
-    throw_from_python_error(error, ErrorKind::kInput, "torch cannot tell the tensor's sign bit");
-  }
-  const bool pending = answer == Py_True;
-  Py_DECREF(answer);
-  if (pending) {
-    throw InputError(
-        "the torch tensor is a negated view (its memory holds the opposite signs); pass "
-        "tensor.resolve_neg()");
-  }
-}
-
-Tensor from_exchange_api(PyObject* object, const TypeInfo& info, Borrowed& borrowed) {
-  const auto* api = info.api;
-  if (info.is_neg != nullptr) refuse_pending_sign(object, info.is_neg);
-  DLManagedTensorVersioned* managed = nullptr;
-  dlpack::DLTensor view{};
-  const bool borrow = api->dltensor_from_py_object_no_sync != nullptr;
-  const int status = borrow ? api->dltensor_from_py_object_no_sync(object, &view)
-                            : api->managed_tensor_from_py_object_no_sync(object, &managed);
-  if (status != 0) {
-    py::error_already_set error;
-    throw_from_python_error(
-        error, ErrorKind::kInput,
-        str("a ", type_name(object),
-            " that DLPack cannot describe (sparse, quantised, meta or wrapped?)"));
-  }
-  return borrow ? tensor_from_dlpack(view, nullptr) : from_versioned(managed, borrowed);
-}
 
 std::optional<Dtype> dtype_from_format(const char* format, Py_ssize_t itemsize) noexcept {
   std::string_view text = format != nullptr ? format : "B";
@@ -197,17 +99,31 @@ Tensor from_numpy_scalar(PyObject* object, Borrowed& borrowed) {
 [[noreturn]] void refuse_object(PyObject* object) {
   throw InputError(str("a ", type_name(object),
                        " cannot be used as a tensor; expected a numpy array, a torch tensor, a "
-                       "cudaexec.Tensor, or an object with __dlpack__ or the buffer protocol (for "
+                       "cudaexec.Tensor, or an object with __dlpack__, __cuda_array_interface__ or "
+                       "the buffer protocol (for "
                        "lists of numbers: numpy.array(values, dtype=...))"));
 }
 
+/// A packed copy on the GPU, made when the inputs so far are ready.
+Tensor copy_in_order(const Tensor& tensor, Borrowed& borrowed) {
+  const int device = tensor.device().index;
+  const StreamRef stream = borrowed.gpu.handover_stream(device);
+  borrowed.gpu.follow(device, stream);
+  Tensor copy = without_gil([&] { return copy_on_device(tensor, stream); });
+  borrowed.gpu.add_copy(copy.storage());
+  return copy;
+}
+
 /// The runtime takes no negative strides: those become a packed copy.
-Tensor without_negative_strides(Tensor tensor) {
+Tensor without_negative_strides(Tensor tensor, Borrowed& borrowed) {
   bool negative = false;
   for (size_t i = 0; i < tensor.strides().size(); ++i) negative |= tensor.stride(i) < 0;
   if (!negative) [[likely]]
     return tensor;
-  return without_gil([&] { return contiguous_copy(tensor, cpu_allocator(), StreamRef{}); });
+  if (tensor.device().is_cpu()) {
+    return without_gil([&] { return contiguous_copy(tensor, cpu_allocator(), StreamRef{}); });
+  }
+  return borrowed.gpu.refused() ? tensor : copy_in_order(tensor, borrowed);
 }
 
 Tensor dispatch(PyObject* object, const TypeInfo& info, Borrowed& borrowed) {
@@ -219,21 +135,24 @@ Tensor dispatch(PyObject* object, const TypeInfo& info, Borrowed& borrowed) {
       return tensor;
     }
     case Source::kExchangeApi:
-      return from_exchange_api(object, info, borrowed);
-    case Source::kTensor:
-      return tensor_of(object);
+      return tensor_from_exchange_api(object, info, borrowed);
+    case Source::kTensor: {
+      const Tensor& tensor = tensor_of(object);
+      if (!tensor.device().is_cpu()) [[unlikely]] {
+        borrowed.gpu.add_owned(tensor.device().index, tensor.storage()->stream());
+      }
+      return tensor;
+    }
     case Source::kNumpyScalar:
       return from_numpy_scalar(object, borrowed);
     case Source::kDlpack:
-      return from_dlpack_protocol(object, borrowed);
+      return tensor_from_dlpack_method(object, borrowed);
     case Source::kCapsule:
-      return from_capsule(object, borrowed);
+      return tensor_from_capsule(object, borrowed);
     case Source::kBuffer:
       return from_buffer(object, borrowed);
     case Source::kCudaArray:
-      throw DeviceError(str("a ", type_name(object),
-                            " holds CUDA memory, and this build has no CUDA; copy it to the host "
-                            "first"));
+      return tensor_from_cuda_array(object, borrowed);
     case Source::kScalar:
     case Source::kUnsupported:
       break;
@@ -244,10 +163,11 @@ Tensor dispatch(PyObject* object, const TypeInfo& info, Borrowed& borrowed) {
 }  // namespace
 
 Borrowed::~Borrowed() {
-  for (DLManagedTensor* tensor : legacy_) {
+  gpu.order_after();  // while everything is still there
+  for (dlpack::DLManagedTensor* tensor : legacy_) {
     if (tensor->deleter != nullptr) tensor->deleter(tensor);
   }
-  for (DLManagedTensorVersioned* tensor : versioned_) {
+  for (dlpack::DLManagedTensorVersioned* tensor : versioned_) {
     if (tensor->deleter != nullptr) tensor->deleter(tensor);
   }
   for (const auto& buffer : buffers_) PyBuffer_Release(buffer.get());
@@ -260,7 +180,7 @@ Tensor tensor_from_object(PyObject* object, Borrowed& borrowed) {
   const TypeInfo& info = type_info(object);
   borrowed.keep(object);
   borrowed.note(info);
-  return without_negative_strides(dispatch(object, info, borrowed));
+  return without_negative_strides(dispatch(object, info, borrowed), borrowed);
 }
 
 Value value_from_object(PyObject* object, const MethodSpec& method, size_t index,
@@ -272,7 +192,7 @@ Value value_from_object(PyObject* object, const MethodSpec& method, size_t index
     if (info.source == Source::kScalar) return tensor_from_scalar(object, spec);
     borrowed.keep(object);
     borrowed.note(info);
-    return without_negative_strides(dispatch(object, info, borrowed));
+    return without_negative_strides(dispatch(object, info, borrowed), borrowed);
   } catch (const Error& error) {
     const std::string expected = spec.kind == InputSpec::Kind::kConstant
                                      ? "the compiled-in value " + scalar_text(spec.value)

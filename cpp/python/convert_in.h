@@ -1,5 +1,6 @@
 // Python objects to tensors: numpy arrays, torch tensors (through the table of C functions on their
-// type), cudaexec tensors, anything with __dlpack__, DLPack capsules, and the buffer protocol.
+// type), cudaexec tensors, anything with __dlpack__, DLPack capsules, __cuda_array_interface__ and
+// the buffer protocol.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "format/manifest.h"
+#include "python/gpu_inputs.h"
 #include "runtime/module.h"
 #include "tensor/dlpack_abi.h"
 #include "tensor/tensor.h"
@@ -74,6 +76,7 @@ class Borrowed {
 
   Family family = Family::kCudaexec;
   const dlpack::DLPackExchangeApi* torch_api = nullptr;
+  GpuInputs gpu;
 
  private:
   std::vector<PyObject*> objects_;
@@ -83,7 +86,8 @@ class Borrowed {
 };
 
 /// A view of `object`'s elements that is valid as long as `borrowed`. Nothing is cast or copied,
-/// except arrays whose elements lie at distances that are no multiple of their size.
+/// except arrays with negative strides, or whose elements lie at distances that are no multiple of
+/// their size. Memory of a GPU is never read as host memory.
 /// @throws InputError, DtypeError, ShapeError, DeviceError.
 Tensor tensor_from_object(PyObject* object, Borrowed& borrowed);
 

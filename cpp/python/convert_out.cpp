@@ -5,16 +5,20 @@
 #include "base/error.h"
 #include "python/bind_tensor.h"
 #include "python/numpy_array.h"
+#include "python/streams.h"
 #include "tensor/dlpack.h"
 
 namespace cudaexec::python {
 namespace {
 
-py::object torch_from_tensor(const Tensor& tensor, const dlpack::DLPackExchangeApi* api) {
+py::object torch_from_tensor(const Tensor& tensor, const Borrowed& inputs) {
+  const dlpack::DLPackExchangeApi* api = inputs.torch_api;
   if (api != nullptr) {
     void* object = nullptr;
-    // The callee takes over the struct, also where it fails.
-    if (api->managed_tensor_to_py_object_no_sync(export_dlpack_versioned(tensor, 0), &object) !=
+    // torch's current stream follows the call already, and frees the memory. The callee takes over
+    // the struct, also where it fails.
+    const Tensor shared = inputs.gpu.owner() ? used_on(tensor, *inputs.gpu.owner()) : tensor;
+    if (api->managed_tensor_to_py_object_no_sync(export_dlpack_versioned(shared, 0), &object) !=
         0) {
       throw py::error_already_set();
     }
@@ -30,9 +34,11 @@ py::object torch_from_tensor(const Tensor& tensor, const dlpack::DLPackExchangeA
 py::object object_from_tensor(Tensor tensor, const Borrowed& inputs) {
   switch (inputs.family) {
     case Family::kTorch:
-      return torch_from_tensor(tensor, inputs.torch_api);
+      return torch_from_tensor(tensor, inputs);
     case Family::kNumpy:
-      if (numpy_has_dtype(tensor.dtype())) return array_from_tensor(tensor);
+      if (tensor.device().is_cpu() && numpy_has_dtype(tensor.dtype())) {
+        return array_from_tensor(tensor);
+      }
       break;
     case Family::kCudaexec:
       break;

@@ -12,7 +12,7 @@ namespace py = pybind11;
 
 /// An object over the tensor's memory, of the library that `inputs` came from: a torch tensor, a
 /// numpy array, or else a cudaexec.Tensor. bfloat16 becomes a numpy array only where ml_dtypes is
-/// installed.
+/// installed, memory of a GPU never.
 /// @throws py::error_already_set, DeviceError.
 py::object object_from_tensor(Tensor tensor, const Borrowed& inputs);
 

@@ -1,19 +1,24 @@
 #include "python/method_call.h"
 
-#include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "python/bind_errors.h"
 #include "python/convert_out.h"
 #include "python/gil.h"
+#include "python/streams.h"
 
 namespace cudaexec::python {
 
 PyMethod::PyMethod(std::shared_ptr<Method> method)
-    : method_(std::move(method)), signature_(method_->spec()), out_tree_(method_->spec().out_tree) {
+    : method_(std::move(method)),
+      device_(method_->device()),
+      signature_(method_->spec()),
+      out_tree_(method_->spec().out_tree) {
   const MethodSpec& spec = method_->spec();
   if (out_tree_.num_leaves != spec.outputs.size()) {
     throw FormatError(str("method '", spec.name, "': the structure of its outputs has ",
@@ -26,8 +31,24 @@ PyMethod::~PyMethod() {
   without_gil([this] { method_.reset(); });
 }
 
-py::object PyMethod::call(const CallArguments& arguments) const {
+py::object PyMethod::call(const CallArguments& arguments, PyObject* stream) const {
+  if (arguments.keywords == nullptr || signature_.has_stream_input()) [[likely]] {
+    return run(arguments, stream);
+  }
+  const StreamKeyword keyword(arguments);
+  if (keyword.value() != nullptr && stream != nullptr) {
+    throw InputError(str("method '", spec().name, "': the stream was given twice"));
+  }
+  return run(keyword.rest(), keyword.value() != nullptr ? keyword.value() : stream);
+}
+
+py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const {
   Borrowed borrowed;
+  std::optional<StreamRef> chosen;
+  if (stream != nullptr) {
+    chosen = stream_from_object(stream, device_, str("method '", spec().name, "': stream"));
+  }
+  borrowed.gpu.set_call(device_, chosen);
   const size_t count = signature_.num_leaves();
   ObjectSlots leaves(count);
   signature_.flatten_into(arguments, leaves.span(), borrowed);
@@ -37,7 +58,15 @@ py::object PyMethod::call(const CallArguments& arguments) const {
   for (size_t i = 0; i < count; ++i) {
     inputs.push_back(value_from_object(leaves.span()[i], method_->spec(), i, borrowed));
   }
-  std::vector<Value> outputs = without_gil([&] { return method_->call(inputs, CallStream{}); });
+  CallStream order{chosen, std::nullopt};
+  const bool on_gpu = borrowed.gpu.any();
+  if (on_gpu) order = borrowed.gpu.prepare(borrowed.torch_api);
+  std::vector<Value> outputs = without_gil([&] {
+    if (on_gpu) borrowed.gpu.order_before();
+    return method_->call(inputs, order);
+  });
+  if (has_cleanup_reports()) [[unlikely]]
+    warn_of_cleanup_failures();
 
   if (out_tree_.is_leaf()) return object_from_value(std::move(outputs[0]), borrowed);
   std::vector<py::object> objects;
@@ -50,6 +79,21 @@ PyObject* fastcall(const PyMethod& method, PyObject* const* args, Py_ssize_t cou
                    PyObject* names) {
   try {
     return method.call({args, static_cast<size_t>(count), names}).release().ptr();
+  } catch (...) {
+    set_python_error_from_current_exception();
+    return nullptr;
+  }
+}
+
+PyObject* fastcall_on(const PyMethod& method, PyObject* const* args, Py_ssize_t count,
+                      PyObject* names) {
+  try {
+    if (count < 1) {
+      throw InputError(str("method '", method.spec().name,
+                           "': run_on() takes the stream as its first argument"));
+    }
+    const CallArguments arguments{args + 1, static_cast<size_t>(count - 1), names};
+    return method.call(arguments, args[0]).release().ptr();
   } catch (...) {
     set_python_error_from_current_exception();
     return nullptr;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "device/device.h"
 #include "python/arguments.h"
 #include "python/pytree.h"
 #include "runtime/module.h"
@@ -24,10 +25,15 @@ class PyMethod {
   PyMethod& operator=(const PyMethod&) = delete;
 
   [[nodiscard]] const MethodSpec& spec() const noexcept { return method_->spec(); }
-  [[nodiscard]] py::object call(const CallArguments& arguments) const;
+  /// `stream` (null: none) is where the call runs. A keyword argument `stream` means the same,
+  /// unless the method has an input of that name.
+  [[nodiscard]] py::object call(const CallArguments& arguments, PyObject* stream = nullptr) const;
 
  private:
+  [[nodiscard]] py::object run(const CallArguments& arguments, PyObject* stream) const;
+
   std::shared_ptr<Method> method_;
+  Device device_;
   Signature signature_;
   TreeNode out_tree_;
 };
@@ -35,6 +41,9 @@ class PyMethod {
 /// The body of a METH_FASTCALL | METH_KEYWORDS function that calls `method`.
 PyObject* fastcall(const PyMethod& method, PyObject* const* args, Py_ssize_t count,
                    PyObject* names) noexcept(false);
+/// As above for `run_on`, whose first argument is the stream.
+PyObject* fastcall_on(const PyMethod& method, PyObject* const* args, Py_ssize_t count,
+                      PyObject* names) noexcept(false);
 /// The body of a `tp_call` slot.
 PyObject* slot_call(const PyMethod& method, PyObject* args, PyObject* kwargs) noexcept(false);
 

@@ -19,8 +19,13 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_testing.cpp
     python/convert_in.cpp
     python/convert_out.cpp
+    python/cuda_array.cpp
+    python/device_copy.cpp
+    python/dlpack_in.cpp
     python/dlpack_out.cpp
     python/gil.cpp
+    python/gpu_inputs.cpp
+    python/held_inputs.cpp
     python/keep_storage.cpp
     python/method_call.cpp
     python/module.cpp
@@ -30,6 +35,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/sleef_probe_avx2.cpp
     python/sleef_probe_avx512.cpp
     python/specs.cpp
+    python/streams.cpp
     python/tensor_views.cpp
     python/type_info.cpp
     python/unflatten.cpp

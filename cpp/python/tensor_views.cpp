@@ -5,6 +5,8 @@
 #include "base/str.h"
 #include "python/bind_errors.h"
 #include "python/bind_tensor.h"
+#include "python/device_copy.h"
+#include "python/gil.h"
 #include "tensor/strided_copy.h"
 
 namespace cudaexec::python {
@@ -126,7 +128,9 @@ void set_buffer_protocol(PyHeapTypeObject* type) noexcept {
   type->ht_type.tp_as_buffer = &type->as_buffer;
 }
 
-py::object tensor_to_list(const Tensor& tensor) {
+py::object tensor_to_list(const Tensor& source) {
+  const Tensor tensor =
+      source.device().is_cpu() ? source : without_gil([&] { return copy_to_host(source); });
   if (tensor.dtype() == Dtype::kBool) {
     return list_as<bool>(tensor, Dtype::kBool, [](bool value) { return PyBool_FromLong(value); });
   }

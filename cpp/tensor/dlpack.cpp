@@ -113,16 +113,17 @@ dlpack::DLDevice device_to_dlpack(Device device) noexcept {
 }
 
 Tensor borrow_strided(void* first, Dims sizes, Dims strides, Dtype dtype, Device device,
-                      std::shared_ptr<void> owner) {
+                      std::shared_ptr<void> owner, StreamRef stream) {
   const Span span = element_span(sizes, strides);
   const auto itemsize = static_cast<int64_t>(dtype_size(dtype));
   std::byte* lowest = static_cast<std::byte*>(first) - span.below * itemsize;
   const auto nbytes = static_cast<size_t>((span.below + span.above) * itemsize);
-  StoragePtr storage = Storage::borrow(lowest, nbytes, device, std::move(owner));
+  StoragePtr storage = Storage::borrow(lowest, nbytes, device, std::move(owner), stream);
   return {std::move(storage), span.below, std::move(sizes), std::move(strides), dtype};
 }
 
-Tensor tensor_from_dlpack(const dlpack::DLTensor& source, std::shared_ptr<void> owner) {
+Tensor tensor_from_dlpack(const dlpack::DLTensor& source, std::shared_ptr<void> owner,
+                          StreamRef stream) {
   const auto dtype = dtype_from_dlpack(source.dtype);
   if (!dtype) {
     throw DtypeError(str("DLPack type (code ", int{source.dtype.code}, ", bits ",
@@ -146,7 +147,7 @@ Tensor tensor_from_dlpack(const dlpack::DLTensor& source, std::shared_ptr<void> 
         "plain tensor with data");
   }
   return borrow_strided(first, std::move(sizes), std::move(strides), *dtype, device,
-                        std::move(owner));
+                        std::move(owner), stream);
 }
 
 void view_as_dlpack(const Tensor& tensor, dlpack::DLTensor& out) noexcept {

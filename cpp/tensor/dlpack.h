@@ -21,14 +21,16 @@ CUDAEXEC_API dlpack::DLDevice device_to_dlpack(Device device) noexcept;
 
 /// A view of memory that somebody else owns. `first` is the address of element [0, ..., 0];
 /// `strides` are in elements and may be zero or negative; `owner` (may be null) is kept alive by
-/// the result.
+/// the result; `stream` is where GPU memory is ready.
 /// @throws ShapeError if a size is negative or the extent overflows.
 CUDAEXEC_API Tensor borrow_strided(void* first, Dims sizes, Dims strides, Dtype dtype,
-                                   Device device, std::shared_ptr<void> owner);
+                                   Device device, std::shared_ptr<void> owner,
+                                   StreamRef stream = StreamRef());
 
 /// A view of what `source` describes; sizes and strides are copied.
 /// @throws DtypeError, DeviceError, ShapeError; InputError if it has elements but no address.
-CUDAEXEC_API Tensor tensor_from_dlpack(const dlpack::DLTensor& source, std::shared_ptr<void> owner);
+CUDAEXEC_API Tensor tensor_from_dlpack(const dlpack::DLTensor& source, std::shared_ptr<void> owner,
+                                       StreamRef stream = StreamRef());
 
 /// Fills `out` with a view of `tensor`, which must outlive it.
 CUDAEXEC_API void view_as_dlpack(const Tensor& tensor, dlpack::DLTensor& out) noexcept;

@@ -10,7 +10,8 @@ import cudaexec.specs
 class Method:
     """One entry point of a program; call it as the model was called.
 
-    It keeps what it needs of its module alive. Any number of threads may call it.
+    It keeps what it needs of its module alive. Any number of threads may call it. The keyword
+    stream= chooses the CUDA stream, see run_on().
     """
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
@@ -28,6 +29,21 @@ class Method:
     @property
     def outputs(self) -> list[cudaexec.specs.TensorSpec]:
         """The flat outputs, in the order of the structure."""
+
+    def run_on(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Runs the method on a CUDA stream.
+
+        method(*args, stream=stream) does the same, unless an input of the method is named
+        'stream'.
+
+        stream: an int handle (0 or 1: the legacy default stream, 2: this thread's), a
+        torch.cuda.Stream, a cupy stream, an object with __cuda_stream__, or None for the stream
+        of the inputs, else one of this thread. It has to live as long as the outputs.
+
+        Raises InputError for anything else and for a program on the CPU; DeviceError for a stream
+        of
+        another device; else as a call.
+        """
 
 @typing.final
 class Module:
@@ -64,10 +80,17 @@ class Module:
         """Runs the method 'forward'; calling the module does the same.
 
         Inputs are given as the model was called, by position or by name: numpy arrays, torch
-        tensors, cudaexec tensors, objects with __dlpack__ or the buffer protocol, of exactly the
-        exported dtypes. Their memory is never written. Outputs have the structure that the model
-        returned and own their memory: torch tensors if an input was one, else numpy arrays if an
-        input was one, else cudaexec.Tensor.
+        tensors, cudaexec tensors, objects with __dlpack__, __cuda_array_interface__ or the buffer
+        protocol, of exactly the exported dtypes. Their memory is never written. Outputs have the
+        structure that the model returned and own their memory: torch tensors if an input was one,
+        else numpy arrays if an input was one (for host memory), else cudaexec.Tensor.
+
+        A program on a GPU runs on the CUDA stream given by the keyword stream= (see
+        Method.run_on),
+        else on the stream of the inputs, else on one of this thread. It copies host inputs to the
+        GPU. If all tensor inputs are in host memory, so are the outputs, and the call waits for
+        them;
+        else they are on the GPU, nothing waits, and work on the inputs' stream follows the call.
 
         Raises InputError, ShapeError, DtypeError or DeviceError, naming the input, before
         anything
@@ -77,7 +100,8 @@ class Module:
     def load_weights(self, weights: dict[str, typing.Any]) -> None:
         """Replaces weights and buffers by name, all of them or (on an error) none.
 
-        weights: names to arrays of the same dtype and shape; the values are copied.
+        weights: names to arrays of the same dtype and shape, in host or GPU memory; the values
+        are copied, after waiting for the GPU work that makes them.
         Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.
         """
 
@@ -108,20 +132,31 @@ class Module:
         """Files, methods, and for each method which code runs and why other code does not."""
 
     def trim(self) -> int:
-        """Returns cached memory to the system; gives the bytes released."""
+        """Returns cached memory to the system; gives the bytes released.
+
+        Also lets go of inputs that were kept until the GPU had read them.
+        """
 
 @typing.final
 class Tensor:
     """A tensor in memory that cudaexec owns: an output of a program, or a weight.
 
-    It takes part in DLPack, the buffer protocol and numpy's __array__, all without a copy, and
-    stays valid after its module is closed.
+    It takes part in DLPack, in the buffer protocol and numpy's __array__ (host memory) and in
+    __cuda_array_interface__ (GPU memory), all without a copy, and stays valid after its module
+    is closed.
     """
 
     def __array__(
         self, dtype: typing.Any = None, copy: bool | None = None
     ) -> numpy.ndarray[typing.Any, typing.Any]: ...
     def __bool__(self) -> bool: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, typing.Any]:
+        """Version 3, with the stream that the memory is ready on; for tensors on a GPU.
+
+        Work of consumers on other streams has to be over before the tensor is dropped.
+        """
+
     def __dlpack__(
         self,
         *,
@@ -130,7 +165,14 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> typing.Any:
-        """A DLPack capsule that shares the memory, or holds a copy if copy=True."""
+        """A DLPack capsule that shares the memory, or holds a copy if copy=True.
+
+        stream: for a tensor on a GPU, the consumer's stream, on which the memory is ready: None
+        or
+        1 for the legacy default stream, 2 for the thread's, a handle, or -1 for no ordering.
+        dl_device: (1, 0) asks for a copy in host memory, which waits for the GPU. Raises
+        BufferError for other devices and where copy=False forbids the copy.
+        """
 
     __dlpack_c_exchange_api__: typing.ClassVar[typing.Any]
 
@@ -161,7 +203,8 @@ class Tensor:
     def numpy(self) -> numpy.ndarray[typing.Any, typing.Any]:
         """A numpy array over the same memory. bfloat16 needs the package ml_dtypes.
 
-        Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU.
+        Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU: use
+        to_host() first.
         """
 
     @property
@@ -173,7 +216,10 @@ class Tensor:
         """Distances between neighbours along each dimension, in elements (not bytes)."""
 
     def to_host(self) -> Tensor:
-        """The tensor in host memory: this object itself if it is there."""
+        """The tensor in host memory: this object itself if it is there, else a copy.
+
+        Waits for the GPU work that makes it. Raises OutOfMemory.
+        """
 
     def tolist(self) -> typing.Any:
         """Elements as nested lists of bool, int or float."""
@@ -188,6 +234,9 @@ _format: typing.Any
 _ops: typing.Any
 
 _ops_misc: typing.Any
+
+def _set_package_folders(folders: collections.abc.Sequence[str]) -> None:
+    """Where NVIDIA's optional libraries may be installed as Python packages: sys.path."""
 
 _testing: typing.Any
 
@@ -207,9 +256,6 @@ def inspect_elf(image: bytes, name: str = "<library>") -> dict[str, typing.Any]:
 
     Raises FormatError for anything else or a damaged image.
     """
-
-def _set_package_folders(folders: list[str]) -> None:
-    """Where NVIDIA's optional libraries may be installed as Python packages: sys.path."""
 
 def log_level() -> str:
     """The current level."""

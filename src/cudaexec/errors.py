@@ -1,4 +1,4 @@
-"""The exceptions of cudaexec.
+"""The exceptions and warnings of cudaexec.
 
 Every message says what failed, where (method, input, parameter name, path and offset), what was
 expected and found, and what to do. ``code`` is the number that ExecuTorch gives to the same kind
@@ -11,6 +11,7 @@ __all__ = [
     "CaptureError",
     "ClosedError",
     "ContextFull",
+    "CudaexecWarning",
     "DeviceError",
     "DtypeError",
     "Error",
@@ -18,6 +19,7 @@ __all__ = [
     "FileError",
     "FormatError",
     "InputError",
+    "MissingFileError",
     "NotSupported",
     "OutOfMemory",
     "SessionBusy",
@@ -124,3 +126,11 @@ class FileError(Error, OSError):
     """The operating system refused a file operation; the message has the path and the reason."""
 
     code = 0x22
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file does not exist; ``errno`` is set, as in every FileError about one path."""
+
+
+class CudaexecWarning(RuntimeWarning):
+    """Something failed while resources were given back; results are not affected."""

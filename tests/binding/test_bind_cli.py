@@ -47,7 +47,7 @@ def test_inspect_as_json() -> None:
 
 
 def test_inspect_of_no_program(tmp_path: Path) -> None:
-    assert run("inspect", str(tmp_path / "none.pte"), code=1).startswith("FileError: ")
+    assert run("inspect", str(tmp_path / "none.pte"), code=1).startswith("MissingFileError: ")
     damaged = tmp_path / "damaged [1].pte"
     damaged.write_bytes((SAMPLES / "c_multi.pte").read_bytes()[:100])
     shown = run("inspect", str(damaged), code=1)

@@ -1,5 +1,6 @@
 """The exception classes, and how errors of the core reach them."""
 
+import errno
 import pickle
 import re
 from pathlib import Path
@@ -28,10 +29,12 @@ BASES = {
     "ExportError": (),
     "FileError": (OSError,),
 }
+# Classes that the core does not name: a file that is missing, and failures of destructors.
+EXTRA = {"MissingFileError", "CudaexecWarning"}
 
 
 def test_every_class_is_listed_and_derives_from_error() -> None:
-    assert set(errors.__all__) == {*BASES, "Error"}
+    assert set(errors.__all__) == {*BASES, *EXTRA, "Error"}
     for name, bases in BASES.items():
         cls = getattr(cudaexec, name)
         assert issubclass(cls, cudaexec.Error)
@@ -40,7 +43,7 @@ def test_every_class_is_listed_and_derives_from_error() -> None:
 
 def test_codes_are_those_of_the_core() -> None:
     codes = _core._error_codes()
-    assert set(codes) == set(errors.__all__)
+    assert set(codes) == set(errors.__all__) - EXTRA
     for name, code in codes.items():
         assert getattr(errors, name).code == code
 
@@ -70,7 +73,17 @@ def test_messages_with_bytes_that_are_no_text_survive() -> None:
 def test_load_of_a_missing_file_names_the_path() -> None:
     with pytest.raises(cudaexec.FileError, match=r"/nonexistent/model\.pte") as caught:
         cudaexec.load("/nonexistent/model.pte")
-    assert isinstance(caught.value, OSError)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert type(caught.value) is cudaexec.MissingFileError
+    assert (caught.value.errno, caught.value.code) == (errno.ENOENT, 0x22)
+
+
+def test_other_refusals_of_files_have_their_number(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(cudaexec.FileError, match="Not a directory") as caught:
+        cudaexec.load(tmp_path / "file" / "model.pte")
+    assert not isinstance(caught.value, FileNotFoundError)
+    assert caught.value.errno == errno.ENOTDIR
 
 
 def test_log_level() -> None:

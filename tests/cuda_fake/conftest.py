@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cuda_fake.fake import FakeDriver
+from cuda_fake.foreign import Memory
 from cudaexec._core import _testing
 
 
@@ -21,6 +22,7 @@ def fake() -> Iterator[FakeDriver]:
     yield driver
     driver.clear_faults()
     gc.collect(1)  # what the test held in cycles
+    Memory.free_all()
     driver.run_all()
     _testing.cuda.use_driver("")
     try:
