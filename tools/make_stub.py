@@ -22,6 +22,7 @@ TARGET = Path(__file__).parents[1] / "src" / "cudaexec" / "_core.pyi"
 
 HEADER = '''"""Types of the compiled core; written by tools/make_stub.py."""
 
+import collections.abc
 import typing
 
 import numpy

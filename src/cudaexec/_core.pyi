@@ -1,5 +1,6 @@
 """Types of the compiled core; written by tools/make_stub.py."""
 
+import collections.abc
 import typing
 
 import numpy
