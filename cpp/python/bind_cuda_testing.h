@@ -18,6 +18,6 @@ inline uintptr_t address(StreamRef stream) noexcept {
 void bind_cuda_memory_testing(pybind11::module_& m);
 void bind_cuda_code_testing(pybind11::module_& m);
 void bind_cuda_ops_testing(pybind11::module_& m);
-void bind_cuda_call_testing(pybind11::module_& m);
+void bind_cuda_echo_testing(pybind11::module_& m);
 
 }  // namespace cudaexec::python

@@ -104,7 +104,7 @@ py::object view_of(const py::object& object, const std::vector<int64_t>& sizes,
 
 }  // namespace
 
-void bind_cuda_call_testing(py::module_& m) {
+void bind_cuda_echo_testing(py::module_& m) {
   m.def("echo_method", &echo_method, py::arg("manifest"), py::arg("index") = 0,
         "The first method of a manifest on a GPU, running no code: output k is tensor input k.");
   m.def("last_call", [] {
