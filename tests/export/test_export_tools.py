@@ -239,7 +239,7 @@ def test_each_patch_fits_this_torch_and_is_undone(patch):
     assert original is not None
     assert patch.self_test(original) == ""
     assert patch.self_test(lambda other: None) != ""
-    with inductor_patches.patched():
+    with inductor_patches.patched(gpu=patch.gpu):
         assert patch.get() is not original
     assert patch.get() is original
 

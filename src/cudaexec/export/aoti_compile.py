@@ -148,7 +148,7 @@ def generate(
             oblivious_sizes(method.oblivious),
             private_inductor_dir(directory),
             _quiet_log(),
-            patched(),
+            patched(gpu=targets[0].kind == "cuda"),
             codegen_context(targets, directory),
         ):
             compile_fx_aot(

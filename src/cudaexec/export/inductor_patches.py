@@ -46,6 +46,7 @@ class Patch:
         make: returns the replacement, given the original.
         optional: what is lost without it is said in `reason`, and the export stays right; then a
             failed self-test only leaves the symbol as it is.
+        gpu: needed only where code for a GPU is generated.
     """
 
     versions: tuple[tuple[int, int], tuple[int, int]]
@@ -56,6 +57,7 @@ class Patch:
     self_test: Callable[[Any], str]
     make: Callable[[Any], Any]
     optional: bool = False
+    gpu: bool = False
 
     def get(self) -> Any:
         """Return what is there now, None if nothing is."""
@@ -187,6 +189,21 @@ def _lstm_as_expected(original: Any) -> str:
     return "" if names[:2] == ["inp", "hidden"] else f"its parameters are {names}"
 
 
+def _layouts_fixed_at_once(_original: Any) -> Callable[[Any, Any], Any]:
+    def strides(self: Any, node: Any) -> Any:
+        inductor_ir.ExternKernel.realize_input(node)
+        if isinstance(node.data.layout, inductor_ir.FlexibleLayout):
+            node.data.freeze_layout()
+        return node.get_stride()
+
+    return strides
+
+
+def _layouts_as_expected(original: Any) -> str:
+    names = list(inspect.signature(original).parameters)
+    return "" if names == ["self", "node"] else f"its parameters are {names}"
+
+
 def _statistics_as_expected(original: Any) -> str:
     names = list(inspect.signature(original).parameters)
     return "" if names == ["event_name", "timings"] else f"its parameters are {names}"
@@ -256,6 +273,18 @@ PATCHES: tuple[Patch, ...] = (
     ),
     Patch(
         versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.select_algorithm.TritonTemplateKernel."
+        "get_stride_and_maybe_freeze_layout",
+        owner=select_algorithm.TritonTemplateKernel,
+        key="get_stride_and_maybe_freeze_layout",
+        reason="kernels are written for strides that an operand may still lose, and the check comes "
+        "late or never, in the hope for a library call to fall back to",
+        self_test=_layouts_as_expected,
+        make=_layouts_fixed_at_once,
+        gpu=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
         symbol="torch._inductor.select_algorithm.PRINT_AUTOTUNE",
         owner=select_algorithm,
         key="PRINT_AUTOTUNE",
@@ -263,6 +292,7 @@ PATCHES: tuple[Patch, ...] = (
         self_test=lambda original: "" if isinstance(original, bool) else "it is no bool",
         make=lambda original: False,
         optional=True,
+        gpu=True,
     ),
     Patch(
         versions=((2, 11), (2, 16)),
@@ -273,6 +303,7 @@ PATCHES: tuple[Patch, ...] = (
         self_test=_statistics_as_expected,
         make=lambda original: lambda *args: None,
         optional=True,
+        gpu=True,
     ),
     Patch(
         versions=((2, 11), (2, 13)),
@@ -326,8 +357,11 @@ def check_torch_version() -> None:
         )
 
 
-def active_patches() -> list[Patch]:
+def active_patches(*, gpu: bool = False) -> list[Patch]:
     """Return the patches that the installed torch needs.
+
+    Args:
+        gpu: code for a GPU is to be generated.
 
     Raises:
         ExportError: a patch's self-test failed, so this torch differs from what was expected.
@@ -335,7 +369,7 @@ def active_patches() -> list[Patch]:
     version = torch_version()
     patches = []
     for patch in PATCHES:
-        if not patch.versions[0] <= version < patch.versions[1]:
+        if not patch.versions[0] <= version < patch.versions[1] or patch.gpu > gpu:
             continue
         original = patch.get()
         difference = "it does not exist" if original is None else patch.self_test(original)
@@ -351,11 +385,11 @@ def active_patches() -> list[Patch]:
 
 
 @contextmanager
-def patched() -> Iterator[None]:
-    """Apply the patches while the context is open."""
+def patched(*, gpu: bool = False) -> Iterator[None]:
+    """Apply the patches while the context is open; `gpu` for those of GPU code as well."""
     check_torch_version()
     with ExitStack() as stack:
-        for patch in active_patches():
+        for patch in active_patches(gpu=gpu):
             original = patch.get()
             stack.callback(patch.put, original)
             patch.put(patch.make(original))
