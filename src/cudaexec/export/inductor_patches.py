@@ -277,8 +277,8 @@ PATCHES: tuple[Patch, ...] = (
         "get_stride_and_maybe_freeze_layout",
         owner=select_algorithm.TritonTemplateKernel,
         key="get_stride_and_maybe_freeze_layout",
-        reason="kernels are written for strides that an operand may still lose, and the check comes "
-        "late or never, in the hope for a library call to fall back to",
+        reason="kernels are written for strides that an operand may still lose, and the check "
+        "comes late or never, in the hope for a library call to fall back to",
         self_test=_layouts_as_expected,
         make=_layouts_fixed_at_once,
         gpu=True,
