@@ -80,13 +80,12 @@ def test_any_failing_call_leaves_nothing_behind(fake: FakeDriver) -> None:
     stream, other = cuda.Stream(0), cuda.Stream(0)
     library.current[0] = stream.handle
     method = cuda.echo_method(manifest([tensor(name) for name in "abcd"]))
-    foreign = library.Tensor(A)
-    ours = cuda.tensor_on(A, 0, other.handle)
+    arrays = [library.Tensor(A), cuda.tensor_on(A, 0, other.handle)]
     memories = [Memory(A, stream=other.handle) for _ in range(2)]
     before = _testing.live_counts()["storages"]
 
     def call() -> None:
-        y = method(foreign, ours, CudaArray(memories[0]), CudaProducer(memories[1]))
+        y = method(*arrays, CudaArray(memories[0]), CudaProducer(memories[1]))
         assert [one.tolist() for one in y] == [A.tolist()] * 4
 
     call()
@@ -109,6 +108,6 @@ def test_any_failing_call_leaves_nothing_behind(fake: FakeDriver) -> None:
         assert hits == [0]
     assert set(failures) == set(ENTRIES)
     assert CudaProducer.outstanding == []
-    del foreign, ours
+    arrays.clear()
     Memory.free_all()
     fake.run_all()
