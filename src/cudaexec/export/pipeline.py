@@ -41,7 +41,7 @@ from cudaexec.export.errors import ExportError
 from cudaexec.export.lower import LoweredMethod, lower, shape_env_of
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
-from cudaexec.export.placement import align_examples, place_on_gpu, take_output_layouts
+from cudaexec.export.placement import GpuPlacement, align_examples, take_output_layouts
 from cudaexec.export.progress import Stages
 from cudaexec.export.report import ExportReport
 from cudaexec.export.targets import Target, code_targets
@@ -87,6 +87,8 @@ class _Export:
     ) -> None:
         self._requests = [align_examples(request) for request in requests]
         self._targets = code_targets(targets, options)
+        gpu = self._targets[0]
+        self._placement = GpuPlacement(gpu.device_index) if gpu.kind == "cuda" else None
         self._path = path
         self._options = options
         self._directory = directory
@@ -118,8 +120,8 @@ class _Export:
 
     def _lower(self, request: MethodRequest, *, small_sizes: bool = True) -> LoweredMethod:
         lowered = lower(request, strict=self._options.strict, small_sizes=small_sizes)
-        if self._targets[0].kind == "cuda":
-            place_on_gpu(lowered, self._targets[0].device_index)
+        if self._placement is not None:
+            self._placement.place(lowered)
         return lowered
 
     def _generate(self, method: CompiledMethod, request: MethodRequest) -> list[GeneratedCode]:

@@ -24,7 +24,8 @@ class StorageMover:
     def __init__(self, device: torch.device) -> None:
         """Args: device: where copies live."""
         self._device = device
-        self._storages: dict[tuple[str, int, int], torch.Tensor] = {}
+        # The source is held too, so that no other storage gets its address.
+        self._storages: dict[tuple[str, int, int], tuple[Any, torch.Tensor]] = {}
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the same view of a copy of the tensor's storage, without a gradient."""
@@ -36,10 +37,10 @@ class StorageMover:
             return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=self._device)
         if key not in self._storages:
             flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-            self._storages[key] = flat.to(self._device, copy=True)
+            self._storages[key] = (storage, flat.to(self._device, copy=True))
         moved = torch.empty(0, dtype=tensor.dtype, device=self._device)
         return moved.set_(
-            self._storages[key].untyped_storage(),
+            self._storages[key][1].untyped_storage(),
             tensor.storage_offset(),
             tensor.size(),
             tensor.stride(),
@@ -71,21 +72,34 @@ def _example_devices(request: MethodRequest) -> set[str]:
     return found
 
 
-def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
-    """Make a lowered method one for the GPU; the tensors that are stored stay in host memory.
+class GpuPlacement:
+    """Moves the methods of one export to a GPU; what they share is copied once."""
 
-    Args:
-        lowered: changed in place: its graph, examples, the devices of its inputs and outputs.
-        index: of the GPU that code is generated and tuned on.
-    """
-    device = torch.device("cuda", index)
-    module = lowered.graph_module
-    _own_branches(module)
-    lowered.rewrites += rewrite_for_gpu(module)
-    if not _uses_cuda(lowered):
-        mover = StorageMover(device)
+    def __init__(self, index: int) -> None:
+        """Args: index: of the GPU that code is generated and tuned on."""
+        self._device = torch.device("cuda", index)
+        self._to_gpu = StorageMover(self._device)
+        self._to_host = StorageMover(torch.device("cpu"))
+
+    def place(self, lowered: LoweredMethod) -> None:
+        """Make a lowered method one for the GPU; tensors to be stored come to host memory.
+
+        Changed in place: its graph, examples, tensors, and the devices of its inputs and outputs.
+        """
+        module = lowered.graph_module
+        _own_branches(module)
+        lowered.rewrites += rewrite_for_gpu(module)
+        if not _uses_cuda(lowered):
+            self._move(lowered)
+        lowered.tensors = {
+            fqn: self._to_host.move(tensor) if tensor.device.type == "cuda" else tensor
+            for fqn, tensor in lowered.tensors.items()
+        }
+
+    def _move(self, lowered: LoweredMethod) -> None:
+        module, device = lowered.graph_module, self._device
         for owner, name, tensor in list(_attributes(module)):
-            _replace(owner, name, mover.move(tensor))
+            _replace(owner, name, self._to_gpu.move(tensor))
         for part in module.modules():
             if isinstance(part, torch.fx.GraphModule):
                 _rewrite_devices(part, device)
@@ -96,11 +110,6 @@ def place_on_gpu(lowered: LoweredMethod, index: int) -> None:
         for spec in (*lowered.inputs, *lowered.outputs):
             if spec["kind"] == "tensor":
                 spec["device"] = "cuda"
-    to_host = StorageMover(torch.device("cpu"))
-    lowered.tensors = {
-        fqn: to_host.move(tensor) if tensor.device.type == "cuda" else tensor
-        for fqn, tensor in lowered.tensors.items()
-    }
 
 
 def _own_branches(module: torch.fx.GraphModule) -> None:
