@@ -14,6 +14,7 @@ from torch import nn
 from cudaexec.export.aoti_compile import GeneratedCode, Mutations, generate
 from cudaexec.export.code_target import CodeTarget
 from cudaexec.export.lower import LoweredMethod, lower
+from cudaexec.export.narrowing import NeedsSizesAboveOneError
 from cudaexec.export.trace import MethodRequest
 from cudaexec.export.weights import WeightsTable
 
@@ -68,16 +69,24 @@ def traced(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     name: str = "forward",
+    *,
+    small_sizes: bool = True,
 ) -> LoweredMethod:
     if not isinstance(model, (nn.Module, torch.export.ExportedProgram)):
         model = Function(model)
-    return lower(MethodRequest(name, model, args, dict(kwargs or {}), dynamic_shapes))
+    request = MethodRequest(name, model, args, dict(kwargs or {}), dynamic_shapes)
+    return lower(request, small_sizes=small_sizes)
 
 
 def plan(*args: Any, level: str = "x86-64-v3", **kwargs: Any) -> Plan:
     lowered = traced(*args, **kwargs)
     with tempfile.TemporaryDirectory() as directory:
-        codes, mutations = generate(lowered, (CodeTarget.cpu(level),), Path(directory) / "work")
+        target = (CodeTarget.cpu(level),)
+        try:
+            codes, mutations = generate(lowered, target, Path(directory) / "first")
+        except NeedsSizesAboveOneError:
+            lowered = traced(*args, small_sizes=False, **kwargs)
+            codes, mutations = generate(lowered, target, Path(directory) / "second")
     return Plan(lowered, codes[0], mutations)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -312,6 +313,6 @@ def test_every_call_out_is_documented():
     from cudaexec.export.elf import provided_functions
 
     text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
-    names = {name.removeprefix("aoti_torch_cpu_") for name in callouts(provided_functions())}
+    names = {re.sub("^aoti_torch_(cpu|cuda)_", "", name) for name in callouts(provided_functions())}
     assert len(names) > 50
     assert not [name for name in names if f"`{name}`" not in text]

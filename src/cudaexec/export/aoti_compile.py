@@ -23,7 +23,7 @@ from cudaexec.export.inductor_api import compile_fx_aot, compile_fx_inner
 from cudaexec.export.inductor_api import config as inductor_config
 from cudaexec.export.inductor_patches import patched
 from cudaexec.export.lower import LoweredMethod
-from cudaexec.export.narrowing import GuardWatch
+from cudaexec.export.narrowing import GuardWatch, NeedsSizesAboveOneError
 from cudaexec.export.small_sizes import oblivious_sizes
 from cudaexec.export.teams import limit_teams
 from cudaexec.export.trace import quiet_torch
@@ -160,6 +160,8 @@ def generate(
     except ExportError:
         raise
     except Exception as error:
+        if method.oblivious:  # some lowerings cannot do without knowing that sizes are above 1
+            raise NeedsSizesAboveOneError from error
         raise ExportError(
             f"method {method.name!r}: Inductor could not generate code: "
             f"{type(error).__name__}: {first_line(error)}"
