@@ -43,4 +43,11 @@ OpContext current_op_context() noexcept {
   return {innermost->allocator(), innermost->stream()};
 }
 
+OpContext op_context_for(Device device) noexcept {
+  if (innermost == nullptr || innermost->device().type != device.type) {
+    return {cpu_allocator(), StreamRef()};
+  }
+  return {innermost->allocator(), innermost->stream()};
+}
+
 }  // namespace cudaexec

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <utility>
 
 #include "base/export.h"
 #include "device/device.h"
@@ -29,6 +30,8 @@ class CUDAEXEC_API CallScope {
   [[nodiscard]] Device device() const noexcept { return device_; }
   [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
   [[nodiscard]] Allocator& allocator() const noexcept { return allocator_; }
+  /// Generated code has chosen another stream; returns the one before.
+  StreamRef exchange_stream(StreamRef stream) noexcept { return std::exchange(stream_, stream); }
 
  private:
   Device device_;
@@ -40,5 +43,7 @@ class CUDAEXEC_API CallScope {
 
 /// Allocator and stream of the current scope, or the CPU allocator outside of one.
 CUDAEXEC_API OpContext current_op_context() noexcept;
+/// The same for results on `device`: host tensors of a run on a GPU come from the host's allocator.
+CUDAEXEC_API OpContext op_context_for(Device device) noexcept;
 
 }  // namespace cudaexec

@@ -3,16 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
 #include "aoti/captured_stderr.h"
 #include "aoti/container_functions.h"
 #include "aoti/handle_reuse.h"
+#include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/generated_call.h"
+#include "device/cuda/module_tracker.h"
 #include "memory/allocator.h"
+#include "memory/cuda_pool_allocator.h"
 
 namespace cudaexec {
 namespace {
@@ -57,7 +63,11 @@ Container::Container(std::shared_ptr<SharedObject> code, Device device)
     : code_(std::move(code)),
       functions_(std::make_unique<ContainerFunctions>(*code_)),
       device_(device) {
-  CallScope scope(device_, StreamRef(), cpu_allocator());
+  if (!device.is_cpu()) {
+    gpu_ = &cuda_device(device.index);
+    modules_ = std::make_unique<cuda::ModuleTracker>(code_->modules());
+  }
+  CallScope scope(device_, StreamRef(), setup_memory());
   call(scope, "create the container",
        [&] { return functions_->create(&handle_, 1, to_string(device_).c_str(), nullptr); });
   live_containers.fetch_add(1, std::memory_order_relaxed);
@@ -73,13 +83,42 @@ Container::Container(std::shared_ptr<SharedObject> code, Device device)
 
 Container::~Container() { release(); }
 
+// For what generated code makes outside of runs.
+Allocator& Container::setup_memory() const {
+  return gpu_ != nullptr ? cuda_allocator(device_.index) : cpu_allocator();
+}
+
 void Container::release() noexcept {
-  CallScope scope(device_, StreamRef(), cpu_allocator());
+  CallScope scope(device_, StreamRef(), setup_memory());
   const StderrCapture capture;
-  (void)functions_->destroy(handle_);
+  // In a forked child, say, the driver is gone, and so is what generated code would free.
+  if (gpu_ == nullptr || cuda::driver_if_initialised() != nullptr) {
+    std::optional<GeneratedCall> generated;
+    try {
+      if (gpu_ != nullptr) generated.emplace(*gpu_, *modules_);
+    } catch (const std::exception& error) {
+      report_cleanup_failure("selecting the GPU of a container", error.what());
+    }
+    (void)functions_->destroy(handle_);
+  }
+  modules_.reset();
   for (AtenTensorHandle handle : bound_handles_) delete_handle(handle);
   bound_handles_.clear();
   live_containers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Calls generated code with its GPU current and its modules tracked; a failure of the driver that
+// made it fail is thrown, unless a shim has the reason.
+template <typename Function>
+int32_t Container::on_device(CallScope& scope, const Function& function) {
+  if (gpu_ == nullptr) return function();
+  const GeneratedCall generated(*gpu_, *modules_);
+  const int32_t failed = function();
+  if (failed != 0) [[unlikely]] {
+    scope.rethrow_if_pending();
+    generated.rethrow_if_failed();
+  }
+  return failed;
 }
 
 // Runs one function of generated code and turns its failure into the exception behind it.
@@ -87,7 +126,7 @@ template <typename Function>
 void Container::call(CallScope& scope, const char* what, const Function& function) {
   fault_point(FaultSite::kContainer, what);
   const StderrCapture capture;
-  if (function() == 0) [[likely]] {
+  if (on_device(scope, function) == 0) [[likely]] {
     scope.rethrow_if_pending();  // of a region whose function went on to the end
     return;
   }
@@ -179,7 +218,7 @@ void Container::bind(std::vector<ConstantBinding> bindings) {
     bound_handles_.push_back(new_handle(std::move(binding.tensor)));
     pairs.push_back({binding.name.c_str(), bound_handles_.back()});
   }
-  CallScope scope(device_, StreamRef(), cpu_allocator());
+  CallScope scope(device_, StreamRef(), setup_memory());
   // Generated code asks for a second handle of each constant and never frees it: it gets ours
   // again.
   const HandleReuse reuse;
@@ -205,7 +244,7 @@ void Container::bind_blob(std::span<const std::byte> blob, std::shared_ptr<void>
                            "' cannot take its constants as one "
                            "block (no AOTInductorModelUpdateConstantsFromBlob)"));
   }
-  CallScope scope(device_, StreamRef(), cpu_allocator());
+  CallScope scope(device_, StreamRef(), setup_memory());
   call(scope, "load its constants", [&] {
     return functions_->update_from_blob(handle_, reinterpret_cast<const uint8_t*>(blob.data()));
   });

@@ -13,7 +13,11 @@
 
 namespace cudaexec {
 
+class CudaDevice;
 struct ContainerFunctions;
+namespace cuda {
+class ModuleTracker;
+}
 
 struct ContainerConstant {
   std::string name;   // the container's own name, e.g. "fc1_weight"
@@ -30,7 +34,8 @@ struct ConstantBinding {
 
 class CUDAEXEC_API Container {
  public:
-  /// @throws TargetError if a required entry point is missing, InternalError if creation fails.
+  /// The device must exist. @throws TargetError if a required entry point is missing, InternalError
+  /// if creation fails, DeviceError.
   Container(std::shared_ptr<SharedObject> code, Device device);
   ~Container();
   Container(const Container&) = delete;
@@ -50,8 +55,10 @@ class CUDAEXEC_API Container {
   /// @throws WeightsError if `blob` is too short, NotSupported if the code cannot take it.
   void bind_blob(std::span<const std::byte> blob, std::shared_ptr<void> owner);
 
-  /// Runs with a scope of its own on the calling thread. `inputs` are consumed; fills `outputs`
-  /// (num_outputs() tensors; an undefined Tensor where the program returned nothing).
+  /// Runs with a scope of its own on the calling thread, whose current GPU is the same afterwards.
+  /// On a GPU the work is ordered on `stream` and may not be done on return. `inputs` are consumed;
+  /// fills `outputs` (num_outputs() tensors; an undefined Tensor where the program returned
+  /// nothing).
   /// @throws the shim's own exception, or InternalError with the message of generated code.
   void run(std::vector<Tensor>& inputs, std::vector<Tensor>& outputs, StreamRef stream,
            Allocator& allocator);
@@ -61,7 +68,10 @@ class CUDAEXEC_API Container {
  private:
   template <typename Function>
   void call(CallScope& scope, const char* what, const Function& function);
+  template <typename Function>
+  int32_t on_device(CallScope& scope, const Function& function);
   [[nodiscard]] std::string failure_text() const;
+  [[nodiscard]] Allocator& setup_memory() const;
   void list_constants(CallScope& scope);
   void check_unbound() const;
   void check_bindings(const std::vector<ConstantBinding>& bindings) const;
@@ -70,6 +80,8 @@ class CUDAEXEC_API Container {
   std::shared_ptr<SharedObject> code_;
   std::unique_ptr<ContainerFunctions> functions_;
   Device device_;
+  CudaDevice* gpu_ = nullptr;                     // null on the CPU
+  std::unique_ptr<cuda::ModuleTracker> modules_;  // of a GPU; unloads before the library closes
   ContainerHandle handle_ = nullptr;
   size_t num_inputs_ = 0;
   size_t num_outputs_ = 0;

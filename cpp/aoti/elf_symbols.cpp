@@ -10,6 +10,7 @@
 #include "aoti/elf_prepare.h"
 #include "aoti/shared_object.h"
 #include "base/str.h"
+#include "device/cuda/generated_entries.h"
 
 namespace cudaexec {
 namespace {
@@ -21,9 +22,15 @@ constexpr std::array<std::string_view, 11> kSystemLibraries{
     "libgcc_s.so.1", "libdl.so.2",   "libpthread.so.0",     "librt.so.1",
     "libgomp.so.1",  "libcuda.so.1", "ld-linux-x86-64.so.2"};
 
-// Ours or nobody's: libtorch and libgomp have the same names with other contents.
-constexpr std::array<std::string_view, 6> kOurPrefixes{"aoti_torch_", "aoti_record_", "GOMP_",
-                                                       "omp_",        "Sleef_",       "cudaexec_"};
+// Ours or nobody's: libtorch, libgomp and the CUDA runtime have the same names with other contents.
+constexpr std::array<std::string_view, 7> kOurPrefixes{
+    "aoti_torch_", "aoti_record_", "GOMP_", "omp_", "Sleef_", "cudaexec_", "cuda"};
+
+// Of the driver's names, those that our library has as well: they must be ours, which know the
+// device, the module and the stream.
+#define CUDAEXEC_QUOTED(name, parameters) #name,
+constexpr std::string_view kInterposed[] = {CUDAEXEC_INTERPOSED_ENTRIES(CUDAEXEC_QUOTED)};
+#undef CUDAEXEC_QUOTED
 
 struct OwnLibrary {
   void* handle = nullptr;  // searches our library, then what it needs
@@ -51,7 +58,8 @@ bool is_system_library(const std::string& name) {
 
 bool must_be_ours(std::string_view symbol) {
   return std::any_of(kOurPrefixes.begin(), kOurPrefixes.end(),
-                     [&](std::string_view prefix) { return symbol.starts_with(prefix); });
+                     [&](std::string_view prefix) { return symbol.starts_with(prefix); }) ||
+         std::find(std::begin(kInterposed), std::end(kInterposed), symbol) != std::end(kInterposed);
 }
 
 void* look_up(void* handle, const ElfSymbol& symbol) {

@@ -16,6 +16,8 @@
 #include "base/fault.h"
 #include "base/str.h"
 #include "device/cpu_features.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/module_tracker.h"
 
 namespace cudaexec {
 namespace {
@@ -72,6 +74,10 @@ void check_fits(const ElfReport& report, const std::string& name) {
   }
 }
 
+bool needs(const std::vector<std::string>& needed, const char* library) {
+  return std::find(needed.begin(), needed.end(), library) != needed.end();
+}
+
 // Workers of libgomp run its code even when no region is active: it must stay mapped.
 void pin_libgomp() noexcept {
   static std::atomic<bool> pinned{false};
@@ -81,16 +87,21 @@ void pin_libgomp() noexcept {
 
 }  // namespace
 
-SharedObject::SharedObject() { live_libraries.fetch_add(1, std::memory_order_relaxed); }
+SharedObject::SharedObject() : modules_(std::make_shared<cuda::ModuleRegistry>()) {
+  live_libraries.fetch_add(1, std::memory_order_relaxed);
+}
 
 std::shared_ptr<SharedObject> SharedObject::open(std::span<const std::byte> image,
                                                  const std::string& name) {
+  const ElfImage elf(image, name);
+  // The driver first: without it every one of its functions would be reported as missing.
+  if (needs(elf.needed(), "libcuda.so.1")) (void)cuda::driver();
   const ElfReport report = inspect_elf(image, name);
   check_fits(report, name);
   std::shared_ptr<SharedObject> library(new SharedObject);
   library->name_ = name;
   {
-    const std::vector<std::byte> prepared = prepare_image(image, ElfImage(image, name), name);
+    const std::vector<std::byte> prepared = prepare_image(image, elf, name);
     library->file_ = std::make_unique<CodeFile>(prepared, name);
   }
   library->path_ = library->file_->path();
@@ -104,10 +115,7 @@ std::shared_ptr<SharedObject> SharedObject::open(std::span<const std::byte> imag
                           "' cannot be opened: ", reason != nullptr ? reason : "unknown reason"));
   }
   library->file_->opened();
-  if (std::find(report.needed.begin(), report.needed.end(), "libgomp.so.1") !=
-      report.needed.end()) {
-    pin_libgomp();
-  }
+  if (needs(report.needed, "libgomp.so.1")) pin_libgomp();
   return library;
 }
 

@@ -13,6 +13,9 @@
 namespace cudaexec {
 
 class CodeFile;
+namespace cuda {
+class ModuleRegistry;
+}
 
 /// What the loader must know of a library before it is opened.
 struct ElfReport {
@@ -38,7 +41,8 @@ CUDAEXEC_API std::vector<std::string> exported_symbols(std::span<const std::byte
 class CUDAEXEC_API SharedObject {
  public:
   /// Checks and opens `image` (copied). Bound to our shims whatever else is loaded in the process.
-  /// @throws FormatError, TargetError (names every missing symbol, or the ISA level), FileError.
+  /// @throws FormatError, TargetError (names every missing symbol, or the ISA level), FileError;
+  /// DeviceError if it needs the NVIDIA driver and there is none.
   static std::shared_ptr<SharedObject> open(std::span<const std::byte> image,
                                             const std::string& name);
   ~SharedObject();
@@ -52,6 +56,10 @@ class CUDAEXEC_API SharedObject {
   /// The path it was opened under, as in /proc/self/maps and dladdr.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// GPU code that its containers have loaded, shared among them.
+  [[nodiscard]] const std::shared_ptr<cuda::ModuleRegistry>& modules() const noexcept {
+    return modules_;
+  }
   /// Libraries open now: leak tests compare it.
   static int64_t live_count() noexcept;
 
@@ -60,6 +68,7 @@ class CUDAEXEC_API SharedObject {
 
   std::string name_;
   std::string path_;
+  std::shared_ptr<cuda::ModuleRegistry> modules_;
   std::unique_ptr<CodeFile> file_;
   void* handle_ = nullptr;
 };

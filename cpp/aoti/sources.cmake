@@ -30,6 +30,7 @@ set(CUDAEXEC_AOTI_SOURCES
     aoti/shims/cpu_sort.cpp
     aoti/shims/create.cpp
     aoti/shims/cuda_linear.cpp
+    aoti/shims/device_guards.cpp
     aoti/shims/guard.cpp
     aoti/shims/scalars.cpp
     aoti/shims/sleef_avx2.cpp

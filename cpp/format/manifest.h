@@ -91,7 +91,8 @@ struct CodeVariant {
   std::string isa;     // CPU: "x86-64-v3"
   std::vector<std::string> cpu_flags;
   int32_t sm = 0, ptx = 0, sm_count = 0;
-  std::string code;  // named-data key
+  bool fallback_only = false;  // CUDA: serves only through its PTX
+  std::string code;            // named-data key
   std::vector<std::string> callouts;
 };
 

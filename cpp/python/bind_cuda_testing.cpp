@@ -167,6 +167,7 @@ void register_cuda_testing(py::module_& m) {
   bind_cuda_code_testing(cuda);
   bind_cuda_ops_testing(cuda);
   bind_cuda_echo_testing(cuda);
+  bind_cuda_program_testing(cuda);
 }
 
 }  // namespace cudaexec::python

@@ -19,5 +19,6 @@ void bind_cuda_memory_testing(pybind11::module_& m);
 void bind_cuda_code_testing(pybind11::module_& m);
 void bind_cuda_ops_testing(pybind11::module_& m);
 void bind_cuda_echo_testing(pybind11::module_& m);
+void bind_cuda_program_testing(pybind11::module_& m);
 
 }  // namespace cudaexec::python

@@ -109,6 +109,7 @@ ByteCounts memory_stats(const PyModule& self) {
   ByteCounts fields;
   fields["weights_mapped"] = stats.weights_mapped;
   fields["weights_private"] = stats.weights_private;
+  fields["weights_device"] = stats.weights_device;
   fields["state"] = stats.state;
   fields["working_current"] = stats.working_current;
   fields["working_peak"] = stats.working_peak;
@@ -168,7 +169,8 @@ void bind_state(Class& cls) {
   cls.def(
          "memory_stats", &memory_stats,
          "Bytes in use, by purpose.\n\n"
-         "weights_mapped (used in place from the file), weights_private, state (mutable buffers),\n"
+         "weights_mapped (used in place from the file), weights_private, weights_device (on a GPU),\n"
+         "state (mutable buffers),\n"
          "working_current, working_peak, cached (trim() returns it).")
       .def("trim", &trim,
            "Returns cached memory to the system; gives the bytes released.\n\n"

@@ -7,16 +7,22 @@
 
 namespace cudaexec {
 
+BoundContainer::~BoundContainer() {
+  if (uses != nullptr) uses->wait();
+}
+
 MethodCode::MethodCode(std::shared_ptr<SharedObject> code, const MethodSpec& spec,
-                       const std::vector<MethodConstant>& constants, bool dense, std::string path)
+                       const std::vector<MethodConstant>& constants, bool dense, std::string path,
+                       CudaDevice* gpu)
     : code_(std::move(code)),
       spec_(spec),
       constants_(constants),
       dense_(dense),
-      path_(std::move(path)) {}
+      path_(std::move(path)),
+      gpu_(gpu) {}
 
 std::unique_ptr<Container> MethodCode::create(std::span<const StoragePtr> storages) const {
-  auto container = std::make_unique<Container>(code_, Device{});
+  auto container = std::make_unique<Container>(code_, gpu_ != nullptr ? gpu_->device() : Device{});
   check_counts(*container);
   if (dense_) {
     const StoragePtr& blob = storages[constants_.front().view.entry];

@@ -8,6 +8,7 @@
 
 #include "aoti/container.h"
 #include "format/manifest.h"
+#include "runtime/stream_uses.h"
 #include "runtime/weight_table.h"
 
 namespace cudaexec {
@@ -20,9 +21,16 @@ struct WeightSet {
 
 /// Owned by one call at a time.
 struct BoundContainer {
+  BoundContainer() = default;
+  /// On a GPU: waits for the calls in flight.
+  ~BoundContainer();
+  BoundContainer(const BoundContainer&) = delete;
+  BoundContainer& operator=(const BoundContainer&) = delete;
+
   std::shared_ptr<const WeightSet> weights;  // what it was bound to
   std::unique_ptr<Container> container;
   bool has_run = false;
+  std::shared_ptr<StreamUses> uses;  // on a GPU; of one session's containers, the session's
   // Kept between calls so that they need no allocation.
   std::vector<Tensor> inputs, outputs;
   std::vector<const Storage*> input_storages;
@@ -31,14 +39,16 @@ struct BoundContainer {
 /// A method's code and how its constants map to storages.
 class MethodCode {
  public:
-  /// `spec` and `constants` must outlive it. `dense`: the constants are one blob, entry 0 of
-  /// `constants`, in the container's own order.
+  /// `spec` and `constants` must outlive it. `gpu`: null on the CPU. `dense`: the constants are one
+  /// blob, entry 0 of `constants`, in the container's own order.
   MethodCode(std::shared_ptr<SharedObject> code, const MethodSpec& spec,
-             const std::vector<MethodConstant>& constants, bool dense, std::string path);
+             const std::vector<MethodConstant>& constants, bool dense, std::string path,
+             CudaDevice* gpu);
 
   /// A container over `storages`, indexed as the WeightTable.
   /// @throws FormatError if the code has other inputs, outputs or constants than the spec.
   [[nodiscard]] std::unique_ptr<Container> create(std::span<const StoragePtr> storages) const;
+  [[nodiscard]] CudaDevice* gpu() const noexcept { return gpu_; }
 
  private:
   void check_counts(const Container& container) const;
@@ -51,6 +61,7 @@ class MethodCode {
   const std::vector<MethodConstant>& constants_;
   bool dense_;
   std::string path_;
+  CudaDevice* gpu_;
 };
 
 }  // namespace cudaexec

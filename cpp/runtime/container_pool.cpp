@@ -40,6 +40,7 @@ std::unique_ptr<BoundContainer> ContainerPool::acquire() {
   }
   auto bound = std::make_unique<BoundContainer>();
   bound->weights = weights_.get();
+  if (code_.gpu() != nullptr) bound->uses = std::make_shared<StreamUses>(*code_.gpu());
   bound->container = code_.create(bound->weights->storages);
   const std::lock_guard lock(mutex_);
   idle_.reserve(alive_ + 1);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "device/cpu_features.h"
+#include "device/cuda/cuda_device.h"
 #include "runtime/module_state.h"
 
 namespace cudaexec {
@@ -54,7 +55,15 @@ std::string describe_module(const ModuleState& state) {
   json["manifest"] = program.has_manifest;
   json["producer"] = program.producer;
   json["machine"] = CpuFeatures::host().level();
-  json["device"] = "cpu";
+  json["device"] = to_string(program.device);
+  if (program.gpu != nullptr) {
+    const CudaFacts& facts = program.gpu->facts();
+    json["gpu"] = {{"name", facts.name},
+                   {"uuid", facts.uuid},
+                   {"sm", facts.sm},
+                   {"sm_count", facts.sm_count},
+                   {"total_nbytes", facts.total_nbytes}};
+  }
   size_t state_nbytes = 0, nbytes = 0;
   for (const WeightEntry& entry : program.table.entries) {
     if (entry.nbytes == kUnrecordedSize) continue;

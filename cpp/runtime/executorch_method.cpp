@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kCpuBackend = "AotiCpuBackend";
 constexpr std::string_view kCudaBackend = "CudaBackend";
+constexpr std::string_view kToGpu = "et_copy::_h2d_copy";
+constexpr std::string_view kToHost = "et_copy::_d2h_copy";
 
 template <typename ErrorType>
 std::exception_ptr refusal(const std::string& message) {
@@ -62,6 +64,21 @@ class Describer {
     result_.refusal = refusal<ErrorType>(str(place(), " ", why));
   }
 
+  /// A copy between host and GPU: its source and its destination. Nothing for other operators.
+  [[nodiscard]] bool follow_copy(const PteKernelCall& call) {
+    const PteOperator& op = method_.operators[call.op];
+    const bool to_gpu = op.name == kToGpu;
+    if ((!to_gpu && op.name != kToHost) || call.args.size() < 2) return false;
+    const int32_t from = call.args.front();
+    const int32_t to = call.args.back();
+    if (to_gpu) {
+      host_source_[to] = from;
+    } else {
+      gpu_source_[to] = from;
+    }
+    return true;
+  }
+
   /// False, with a refusal, if there is anything but calls of one of our delegates.
   bool collect_instructions() {
     std::set<std::string> operators, delegates;
@@ -69,6 +86,7 @@ class Describer {
     for (const auto& chain : method_.chains) {
       for (const PteInstruction& instruction : chain) {
         if (const auto* kernel = std::get_if<PteKernelCall>(&instruction)) {
+          if (follow_copy(*kernel)) continue;
           const PteOperator& op = method_.operators[kernel->op];
           operators.insert(op.overload.empty() ? std::string(op.name)
                                                : str(op.name, ".", op.overload));
@@ -76,17 +94,13 @@ class Describer {
           delegates.insert(std::string(method_.delegates[call->delegate].id));
           delegate_ = call;
           ++calls;
-        } else {
+        } else if (!std::holds_alternative<PteFree>(instruction)) {
           ++control;
         }
       }
     }
-    if (delegates.contains(std::string(kCudaBackend))) {
-      refuse<TargetError>(str("holds code for NVIDIA GPUs (delegate ", kCudaBackend,
-                              "); this build of cudaexec runs CPU programs"));
-      return false;
-    }
-    delegates.erase(std::string(kCpuBackend));
+    on_gpu_ = delegates.erase(std::string(kCudaBackend)) != 0;
+    delegates.erase(std::string(kCpuBackend));  // more than one call is refused below
     std::string needs;
     if (!delegates.empty()) needs += str("the delegates ", list_str(delegates));
     if (!operators.empty()) {
@@ -94,6 +108,9 @@ class Describer {
     }
     if (needs.empty() && (control != 0 || calls > 1)) {
       needs = calls > 1 ? str(calls, " delegate calls") : "ExecuTorch's control flow";
+    }
+    if (needs.empty() && !on_gpu_ && !(host_source_.empty() && gpu_source_.empty())) {
+      needs = "ExecuTorch's copies between host and GPU around code for the CPU";
     }
     if (needs.empty()) return true;
     refuse<NotSupported>(str("needs ", needs, "; cudaexec runs methods that are one ", kCpuBackend,
@@ -157,10 +174,18 @@ class Describer {
     const std::string_view name = delegate.spec("method_name").value_or(method_.name);
     const DelegatePayload payload = decode_delegate_payload(
         delegate.processed.bytes, name, file_.path(), delegate.processed.file_offset);
-    CodeVariant variant;
-    variant.target = "cpu";
-    variant.code = payload.variants.front().so_key;
-    result_.spec.variants.push_back(std::move(variant));
+    for (const PayloadVariant& each : payload.variants) {
+      CodeVariant variant;
+      variant.target = on_gpu_ ? "cuda" : "cpu";
+      variant.code = each.so_key;
+      if (on_gpu_) {
+        variant.sm = static_cast<int32_t>(each.target_sm);
+        variant.ptx = static_cast<int32_t>(each.ptx_compute);
+        variant.fallback_only = each.fallback_only;
+      }
+      result_.spec.variants.push_back(std::move(variant));
+      if (!on_gpu_) break;  // a CPU payload names its baseline code first
+    }
     if (!describe_inputs() || !describe_outputs()) {
       refuse<NotSupported>(
           str("passes values to its delegate that are neither tensor inputs nor "
@@ -172,6 +197,17 @@ class Describer {
     }
   }
 
+  /// The place of the delegate's argument that is `value`, or a copy from it (`sources`).
+  [[nodiscard]] size_t argument_of(int32_t value, size_t first,
+                                   const std::map<int32_t, int32_t>& sources) const {
+    const auto& args = delegate_->args;
+    for (size_t i = first; i < args.size(); ++i) {
+      const auto source = sources.find(args[i]);
+      if (args[i] == value || (source != sources.end() && source->second == value)) return i;
+    }
+    return args.size();
+  }
+
   bool describe_inputs() {
     const auto& args = delegate_->args;
     for (size_t i = 0; i < method_.inputs.size(); ++i) {
@@ -180,16 +216,16 @@ class Describer {
       InputSpec input;
       input.name = str("arg", i);
       if (const auto* tensor = std::get_if<PteTensor>(&value)) {
-        const auto shape = shape_of(*tensor);
-        const auto found = std::find(args.begin(), args.end(), index);
-        if (!shape || found == args.end()) return false;
-        input.tensor = *shape;
-        input.graph_input = static_cast<size_t>(found - args.begin());
+        auto shape = shape_of(*tensor);
+        input.graph_input = argument_of(index, 0, host_source_);
+        if (!shape || input.graph_input == args.size()) return false;
+        input.tensor = std::move(*shape);
+        input.tensor.device_type = on_gpu_ ? 1 : 0;
         result_.spec.num_graph_inputs =
             std::max(result_.spec.num_graph_inputs, input.graph_input + 1);
       } else {
         auto scalar = scalar_of(value);
-        if (!scalar || std::find(args.begin(), args.end(), index) != args.end()) return false;
+        if (!scalar || argument_of(index, 0, {}) != args.size()) return false;
         input.kind = InputSpec::Kind::kConstant;
         input.value = std::move(*scalar);
       }
@@ -209,12 +245,14 @@ class Describer {
         continue;
       }
       const auto shape = shape_of(*tensor);
-      const auto found =
-          std::find(args.begin() + static_cast<std::ptrdiff_t>(first), args.end(), index);
-      if (!shape || found == args.end()) return false;
+      const auto copied = gpu_source_.find(index);
+      const size_t found =
+          argument_of(copied != gpu_source_.end() ? copied->second : index, first, {});
+      if (!shape || found == args.size()) return false;
       OutputSpec output;
       output.tensor = *shape;
-      output.graph_output = static_cast<size_t>(found - args.begin()) - first;
+      output.tensor.device_type = on_gpu_ ? 1 : 0;
+      output.graph_output = found - first;
       result_.spec.outputs.push_back(std::move(output));
     }
     return true;
@@ -254,6 +292,10 @@ class Describer {
   std::map<std::string, BlobDigest>& blobs_;
   ProgramMethod result_;
   const PteDelegateCall* delegate_ = nullptr;
+  bool on_gpu_ = false;
+  std::map<int32_t, int32_t>
+      host_source_;  // value on the GPU -> value on the host it is copied from
+  std::map<int32_t, int32_t> gpu_source_;  // value on the host -> value on the GPU
 };
 
 }  // namespace

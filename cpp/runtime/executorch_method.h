@@ -10,9 +10,10 @@
 
 namespace cudaexec {
 
-/// The method as a ProgramMethod without code. One that cannot run here has a refusal: an operator
-/// between delegates, another delegate, CUDA code, dtypes without support. `blobs` gets the size of
-/// each weight it names.
+/// The method as a ProgramMethod without code. One that cannot run has a refusal: an operator
+/// between delegates, another delegate, dtypes without support. Copies between host and GPU around
+/// the delegate are left out: calls copy where their inputs and outputs need it. `blobs` gets the
+/// size of each weight it names.
 /// @throws FormatError if the delegate's payload is damaged.
 ProgramMethod describe_executorch_method(const PteFile& file, const PteMethod& method,
                                          std::map<std::string, BlobDigest>& blobs);

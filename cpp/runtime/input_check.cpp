@@ -6,11 +6,15 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "device/cuda/pointer_info.h"
 #include "runtime/spec_text.h"
+#include "tensor/device_copy.h"
 #include "tensor/strided_copy.h"
 
 namespace cudaexec {
 namespace {
+
+constexpr size_t kGpuAlignment = 16;  // bytes
 
 std::string input_place(const MethodSpec& method, size_t input) {
   return str("method '", method.name, "': input '", method.inputs[input].name, "'");
@@ -49,7 +53,8 @@ bool is_aligned(const void* data, size_t alignment) noexcept {
 
 }  // namespace
 
-InputCheck::InputCheck(const MethodSpec& spec, const std::string& path) : spec_(spec) {
+InputCheck::InputCheck(const MethodSpec& spec, const std::string& path, Device device)
+    : spec_(spec) {
   std::vector<bool> seen(spec.num_graph_inputs, false);
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
     const InputSpec& input = spec.inputs[i];
@@ -68,6 +73,7 @@ InputCheck::InputCheck(const MethodSpec& spec, const std::string& path) : spec_(
     rule.input = i;
     rule.graph_input = input.graph_input;
     rule.dtype = input.tensor.dtype;
+    if (input.tensor.device_type != 0) rule.device = device;
     rule.mutated = input.mutated;
     for (const Expression& size : input.tensor.sizes) rule.sizes.push_back(make_rule(size));
     for (const Expression& stride : input.tensor.strides) rule.strides.push_back(make_rule(stride));
@@ -172,11 +178,17 @@ void InputCheck::check_kind(const TensorRule& rule, const Value& value) const {
                          ", found ", describe(*tensor), ": rank ", tensor->dim(), ", not ",
                          rule.sizes.size()));
   }
-  if (!tensor->device().is_cpu()) [[unlikely]] {
-    throw DeviceError(str(input_place(spec_, rule.input), ": expected a tensor on the cpu, found ",
-                          describe(*tensor), " on ", to_string(tensor->device()),
-                          "; copy it to the host first"));
+  if (!tensor->device().is_cpu() && !(tensor->device() == rule.device)) [[unlikely]] {
+    check_device(rule, *tensor);
   }
+}
+
+void InputCheck::check_device(const TensorRule& rule, const Tensor& tensor) const {
+  const bool on_host = rule.device.is_cpu();
+  throw DeviceError(str(input_place(spec_, rule.input), ": expected a tensor on the cpu",
+                        on_host ? "" : str(" or ", to_string(rule.device)), ", found ",
+                        describe(tensor), " on ", to_string(tensor.device()), "; copy it to ",
+                        on_host ? "the host" : to_string(rule.device), " first"));
 }
 
 void InputCheck::check_symbols(std::span<const Value> inputs, Dims& symbols) const {
@@ -211,25 +223,26 @@ void InputCheck::check_sizes(const TensorRule& rule, const Tensor& tensor,
 }
 
 void InputCheck::bind(std::span<Value> inputs, const Dims& symbols,
-                      std::vector<Tensor>& graph_inputs, Allocator& allocator,
-                      StreamRef stream) const {
+                      std::vector<Tensor>& graph_inputs, const CallMemory& memory) const {
   graph_inputs.resize(tensors_.size());
   for (const TensorRule& rule : tensors_) {
-    graph_inputs[rule.graph_input] = in_layout(
-        rule, std::move(std::get<Tensor>(inputs[rule.input])), symbols, allocator, stream);
+    graph_inputs[rule.graph_input] =
+        in_layout(rule, std::move(std::get<Tensor>(inputs[rule.input])), symbols, memory);
   }
 }
 
 Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
-                             Allocator& allocator, StreamRef stream) const {
+                             const CallMemory& memory) const {
   bool same = true;    // every stride is the compiled one
   bool usable = true;  // the elements lie where the compiled strides expect them
   bool overlaps = false;
+  bool repeats = false;  // the compiled layout shows elements several times
   bool empty = false;
   for (size_t dim = 0; dim < rule.strides.size(); ++dim) {
     const int64_t size = tensor.size(dim);
     const int64_t stride = value_of(rule.strides[dim], symbols, rule);
     empty = empty || size == 0;
+    repeats = repeats || (size > 1 && stride == 0);
     if (stride == tensor.stride(dim)) continue;
     same = false;
     if (size > 1) {
@@ -238,17 +251,21 @@ Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& 
     }
   }
   usable = usable || empty;
-  const bool aligned = empty || is_aligned(tensor.data(), tensor.itemsize());
-  if (same && aligned && !rule.mutated) [[likely]]
+  // GPU code copies what is not aligned to 16 bytes itself, with a warning each time.
+  const size_t alignment = rule.device.is_cpu() ? tensor.itemsize() : kGpuAlignment;
+  const bool aligned = empty || is_aligned(tensor.data(), alignment);
+  const bool in_place = aligned && !rule.mutated && tensor.device() == rule.device;
+  if (same && in_place) [[likely]]
     return tensor;
 
   Dims strides(rule.strides.size());
   for (size_t dim = 0; dim < strides.size(); ++dim) {
     strides[dim] = value_of(rule.strides[dim], symbols, rule);
   }
-  if (usable && aligned && !rule.mutated) {
+  if (usable && in_place) {
     return {tensor.storage(), tensor.offset(), tensor.sizes(), std::move(strides), rule.dtype};
   }
+  overlaps = overlaps || (repeats && !usable && !rule.device.is_cpu());
   if (overlaps && !empty) {
     throw ShapeError(str(input_place(spec_, rule.input),
                          " was exported as a broadcast tensor with "
@@ -257,9 +274,30 @@ Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& 
                          list_str(tensor.strides()),
                          "; export again with a contiguous example input"));
   }
-  Tensor copy =
-      Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, Device{}, allocator, stream);
-  if (!empty) strided_copy(copy, tensor);
+  return copy_in(rule, tensor, strides, repeats && usable, memory);
+}
+
+Tensor InputCheck::copy_in(const TensorRule& rule, const Tensor& tensor, const Dims& strides,
+                           bool whole, const CallMemory& memory) const {
+  const bool to_host = rule.device.is_cpu();
+  Tensor copy = Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, rule.device,
+                                      to_host ? memory.host : memory.device,
+                                      to_host ? StreamRef() : memory.stream);
+  if (tensor.numel() == 0) return copy;
+  Tensor source = tensor;
+  if (!to_host && tensor.device().is_cpu()) {
+    // Page-locked memory is read after the call has returned, unless the call waits at its end.
+    if (memory.gpu->host_only()) {
+      memory.host_work->begin();
+    } else if (pointer_info(tensor.data()).kind != MemoryKind::kPageable) {
+      source = clone_strided(tensor, cpu_allocator(), {});
+    }
+  }
+  if (whole) {
+    copy_extent(copy, source, memory.stream);
+  } else {
+    copy_elements(copy, source, memory.device, memory.stream);
+  }
   return copy;
 }
 

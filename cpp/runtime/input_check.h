@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "format/manifest.h"
+#include "runtime/gpu_call.h"
 #include "runtime/module.h"
 #include "tensor/dims.h"
 
@@ -14,9 +15,9 @@ namespace cudaexec {
 
 class InputCheck {
  public:
-  /// `spec` must outlive it. @throws FormatError if the spec contradicts itself; `path` is for
-  /// messages.
-  InputCheck(const MethodSpec& spec, const std::string& path);
+  /// `spec` must outlive it. `device` is the program's. @throws FormatError if the spec contradicts
+  /// itself; `path` is for messages.
+  InputCheck(const MethodSpec& spec, const std::string& path, Device device);
 
   /// Checks count, kinds, scalars, dtypes, ranks, devices, sizes and guards; `symbols` gets the
   /// value of each symbol. Nothing is changed or copied.
@@ -24,11 +25,11 @@ class InputCheck {
   void check(std::span<const Value> inputs, Dims& symbols) const;
 
   /// After check(): moves the tensors into `graph_inputs`, in the program's order. Copies, from
-  /// `allocator`, those with other strides than the compiled ones, misaligned ones and those that
-  /// the program writes. @throws OutOfMemory; ShapeError where the compiled layout overlaps itself
-  /// and the tensor has another one.
+  /// `memory`, those with other strides than the compiled ones, misaligned ones, those that the
+  /// program writes, and host tensors that a GPU takes. @throws OutOfMemory; ShapeError where the
+  /// compiled layout overlaps itself and the tensor has another one.
   void bind(std::span<Value> inputs, const Dims& symbols, std::vector<Tensor>& graph_inputs,
-            Allocator& allocator, StreamRef stream) const;
+            const CallMemory& memory) const;
 
  private:
   /// A size or stride: a constant, a symbol, or an expression.
@@ -41,6 +42,7 @@ class InputCheck {
     size_t input = 0;  // leaf
     size_t graph_input = 0;
     Dtype dtype = Dtype::kFloat32;
+    Device device;  // where the program takes it
     bool mutated = false;
     std::vector<DimRule> sizes, strides;
   };
@@ -51,10 +53,13 @@ class InputCheck {
                                  const TensorRule& tensor) const;
   void check_constant(size_t input, const Value& value) const;
   void check_kind(const TensorRule& rule, const Value& value) const;
+  void check_device(const TensorRule& rule, const Tensor& tensor) const;
   void check_symbols(std::span<const Value> inputs, Dims& symbols) const;
   void check_sizes(const TensorRule& rule, const Tensor& tensor, const Dims& symbols) const;
   [[nodiscard]] Tensor in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
-                                 Allocator& allocator, StreamRef stream) const;
+                                 const CallMemory& memory) const;
+  [[nodiscard]] Tensor copy_in(const TensorRule& rule, const Tensor& tensor, const Dims& strides,
+                               bool whole, const CallMemory& memory) const;
 
   const MethodSpec& spec_;
   std::vector<TensorRule> tensors_;

@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 
 #include "device/thread_pool.h"
@@ -29,30 +30,51 @@ class ModuleMethod final : public Method {
 
   [[nodiscard]] const MethodSpec& spec() const noexcept override { return method_.method.spec; }
 
-  [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, const CallStream&) override {
+  [[nodiscard]] Device device() const noexcept override { return state_->program->device; }
+
+  [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, const CallStream& where) override {
     const OpenModule open(*state_);
-    const StreamRef stream;
     Dims symbols;
     method_.inputs.check(inputs, symbols);
+    std::vector<Value> outputs;
     if (method_.code == nullptr) {
       std::vector<Tensor> nothing;
-      return method_.outputs.take(nothing, {}, symbols, *state_->memory, stream);
+      method_.outputs.take(nothing, {}, symbols, {*state_->memory, *state_->memory, {}}, outputs);
+      return outputs;
     }
     const ThreadLimit threads(state_->options.threads);
-    SessionState& session = *state_->session;
-    const RandomScope random(session.random());
-    if (method_.uses_state) {
-      const std::lock_guard lock(session.mutex());
-      BoundContainer& bound = session.container(method_.index, *method_.code);
-      return run(bound, method_.first_run, inputs, symbols, stream);
+    const RandomScope random(state_->session->random());
+    CudaDevice* device = state_->program->gpu;
+    if (device == nullptr) {
+      run_on_container(inputs, symbols, {*state_->memory, *state_->memory, {}}, outputs);
+      return outputs;
     }
-    const PooledContainer lent(*method_.pool);
-    return run(lent.get(), method_.pool->first_run(), inputs, symbols, stream);
+    GpuCall gpu(*device, where, inputs);
+    HostWork host_work(*device, gpu.stream());  // ends before the outputs on the host
+    run_on_container(inputs, symbols,
+                     {*state_->memory, state_->host_memory(), gpu.stream(), &gpu, &host_work},
+                     outputs);
+    gpu.finish();
+    host_work.wait();
+    return outputs;
   }
 
  private:
-  std::vector<Value> run(BoundContainer& bound, std::mutex& first_run, std::span<Value> inputs,
-                         const Dims& symbols, StreamRef stream) {
+  void run_on_container(std::span<Value> inputs, const Dims& symbols, const CallMemory& memory,
+                        std::vector<Value>& outputs) {
+    if (!method_.uses_state) {
+      const PooledContainer lent(*method_.pool);
+      run(lent.get(), method_.pool->first_run(), inputs, symbols, memory, outputs);
+      return;
+    }
+    SessionState& session = *state_->session;
+    const std::lock_guard lock(session.mutex());
+    BoundContainer& bound = session.container(method_.index, *method_.code);
+    run(bound, method_.first_run, inputs, symbols, memory, outputs);
+  }
+
+  void run(BoundContainer& bound, std::mutex& first_run, std::span<Value> inputs,
+           const Dims& symbols, const CallMemory& memory, std::vector<Value>& outputs) {
     const ClearBuffers clear(bound);
     // Borrowed memory is recognised without this list; what is left are outputs of earlier calls.
     for (const Value& value : inputs) {
@@ -61,10 +83,12 @@ class ModuleMethod final : public Method {
         bound.input_storages.push_back(tensor->storage().get());
       }
     }
-    Allocator& allocator = *state_->memory;
-    method_.inputs.bind(inputs, symbols, bound.inputs, allocator, stream);
-    run_bound(bound, first_run, stream, allocator);
-    return method_.outputs.take(bound.outputs, bound.input_storages, symbols, allocator, stream);
+    std::optional<StreamUse> use;
+    if (memory.gpu != nullptr) use.emplace(*bound.uses, memory.stream, method_.uses_state);
+    method_.inputs.bind(inputs, symbols, bound.inputs, memory);
+    run_bound(bound, first_run, memory.stream, memory.device);
+    method_.outputs.take(bound.outputs, bound.input_storages, symbols, memory, outputs);
+    if (use) use->finish();
   }
 
   std::shared_ptr<ModuleState> state_;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "memory/cuda_pool_allocator.h"
 #include "runtime/module_state.h"
 
 namespace cudaexec {
@@ -42,12 +43,20 @@ MemoryStats Module::memory_stats() const {
   for (size_t i = 0; i < weights->storages.size(); ++i) {
     const StoragePtr& storage = weights->storages[i];
     const bool mapped = storage == state_->program->weights[i];
-    (mapped ? stats.weights_mapped : stats.weights_private) += storage->nbytes();
+    if (!storage->device().is_cpu()) {
+      stats.weights_device += storage->nbytes();
+    } else {
+      (mapped ? stats.weights_mapped : stats.weights_private) += storage->nbytes();
+    }
   }
   stats.state = state_->session->nbytes();
   stats.working_current = state_->memory->current();
   stats.working_peak = state_->memory->peak();
   stats.cached = state_->memory->cached();
+  if (const CudaDevice* gpu = state_->program->gpu; gpu != nullptr) {
+    const auto usage = cuda_allocator(gpu->index()).usage();
+    stats.cached = usage.reserved - usage.used + state_->host->cached();
+  }
   return stats;
 }
 
@@ -56,7 +65,7 @@ size_t Module::trim() {
   for (const auto& method : state_->methods) {
     if (method->pool != nullptr) method->pool->shrink(1);
   }
-  return state_->memory->trim();
+  return state_->memory->trim() + (state_->host != nullptr ? state_->host->trim() : 0);
 }
 
 std::vector<std::pair<std::string, Tensor>> Module::state() const {

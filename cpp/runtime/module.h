@@ -37,10 +37,11 @@ struct CallStream {
 struct MemoryStats {
   size_t weights_mapped = 0;   // weights used in place from the file
   size_t weights_private = 0;  // weights in memory of their own: replaced ones, misaligned ones
+  size_t weights_device = 0;   // weights on a GPU, shared with everybody in the process
   size_t state = 0;            // mutable buffers of the Module's own session
-  size_t working_current = 0;  // outputs, intermediates and input copies alive
+  size_t working_current = 0;  // outputs, intermediates and input copies alive, on its device
   size_t working_peak = 0;
-  size_t cached = 0;  // kept for reuse; trim() returns it
+  size_t cached = 0;  // kept for reuse; trim() returns it. On a GPU: by all programs of the process
 };
 
 /// Thread-safe. Methods, outputs and everything else that needs it keep it alive.

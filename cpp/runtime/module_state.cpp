@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "device/thread_pool.h"
+#include "memory/cuda_pool_allocator.h"
 
 namespace cudaexec {
 namespace {
@@ -13,7 +15,7 @@ namespace {
 /// with a team larger than that they write past the end. How many it were the file does not say.
 LoadOptions options_for(const Program& program, const LoadOptions& asked) {
   LoadOptions options = asked;
-  if (!program.has_manifest) options.threads = 1;
+  if (!program.has_manifest && program.gpu == nullptr) options.threads = 1;
   return options;
 }
 
@@ -24,30 +26,58 @@ MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
     : method(program.methods[method_index]),
       index(method_index),
       uses_state(program.table.uses_state(method_index)),
-      inputs(method.spec, program.pte_path),
+      inputs(method.spec, program.pte_path, program.device),
       outputs(method.spec, program.pte_path) {
   if (method.code == nullptr) return;
   code = std::make_unique<MethodCode>(method.code, method.spec, program.table.methods[index],
-                                      method.dense, program.pte_path);
+                                      method.dense, program.pte_path, program.gpu);
   if (uses_state) {
     // Session buffers are made by the first call; that the code accepts its constants is known now.
-    (void)code->create(weights.get()->storages);
+    // On a GPU they are made at load, where the weights of the file are not on the device.
+    if (program.gpu == nullptr) (void)code->create(weights.get()->storages);
     return;
   }
   pool = std::make_unique<ContainerPool>(*code, weights);
   pool->release(pool->acquire());
 }
 
+namespace {
+
+WorkingMemory::Owner make_memory(const Program& program, const LoadOptions& options) {
+  if (program.gpu == nullptr) return WorkingMemory::create(options.memory_limit);
+  return WorkingMemory::create(options.memory_limit, cuda_allocator(program.gpu->index()));
+}
+
+/// Gives what the pool of a GPU keeps back to the device, once what was freed is free.
+void return_device_memory(CudaDevice& gpu) noexcept {
+  try {
+    gpu.synchronize(gpu.thread_stream());
+    cuda_allocator(gpu.index()).trim();
+  } catch (const Error& error) {
+    report_cleanup_failure("returning GPU memory", error.what());
+  }
+}
+
+}  // namespace
+
 ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& load_options)
     : options(options_for(*loaded, load_options)),
-      memory(WorkingMemory::create(load_options.memory_limit)),
+      memory(make_memory(*loaded, load_options)),
+      host(loaded->gpu != nullptr ? WorkingMemory::create(0) : nullptr),
       program(std::move(loaded)),
       weights(std::make_shared<WeightSet>(WeightSet{program->weights})) {
   const ThreadLimit limit(options.threads);
   for (size_t i = 0; i < program->methods.size(); ++i) {
     methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights));
   }
-  session = std::make_unique<SessionState>(program->table, weights);
+  session = std::make_unique<SessionState>(program->table, weights, program->gpu);
+  if (program->gpu == nullptr) return;
+  const std::lock_guard lock(session->mutex());
+  for (const auto& method : methods) {
+    if (method->uses_state && method->code != nullptr) {
+      (void)session->container(method->index, *method->code);
+    }
+  }
 }
 
 ModuleState::~ModuleState() { close(); }
@@ -63,6 +93,8 @@ void ModuleState::close() noexcept {
   program->weights.clear();
   for (ProgramMethod& method : program->methods) method.code.reset();
   memory.reset();
+  host.reset();
+  if (program->gpu != nullptr) return_device_memory(*program->gpu);
 }
 
 OpenModule::OpenModule(ModuleState& state) : state_(state) {

@@ -37,9 +37,13 @@ struct ModuleState {
   /// Frees everything but names and specs, once calls have ended.
   void close() noexcept;
 
+  /// Host memory of calls: all of it on the CPU, outputs for the host on a GPU.
+  [[nodiscard]] Allocator& host_memory() noexcept { return host != nullptr ? *host : *memory; }
+
   const LoadOptions options;
   CallGate gate;
-  WorkingMemory::Owner memory;
+  WorkingMemory::Owner memory;  // of the program's device
+  WorkingMemory::Owner host;    // null on the CPU
   std::unique_ptr<Program> program;
   WeightStore weights;
   std::vector<std::unique_ptr<MethodRuntime>> methods;

@@ -1,36 +1,15 @@
 #include "runtime/outputs.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "base/str.h"
 #include "runtime/spec_text.h"
 #include "tensor/convert.h"
-#include "tensor/strided_copy.h"
+#include "tensor/device_copy.h"
 
 namespace cudaexec {
-
-Tensor clone_preserving_strides(const Tensor& tensor, Allocator& allocator, StreamRef stream) {
-  Tensor copy = Tensor::empty_strided(tensor.sizes(), tensor.strides(), tensor.dtype(), Device{},
-                                      allocator, stream);
-  const size_t nbytes = copy.storage()->nbytes();
-  if (nbytes == 0) return copy;
-  // Without gaps between elements the whole range is copied at once; so it is where elements share
-  // memory (stride 0), which an element-wise copy must not write twice.
-  const auto repeats = [&tensor](size_t dim) {
-    return tensor.stride(dim) == 0 && tensor.size(dim) > 1;
-  };
-  bool shares = false;
-  for (size_t dim = 0; dim < tensor.sizes().size(); ++dim) shares = shares || repeats(dim);
-  if (shares || nbytes == tensor.nbytes()) {
-    std::memcpy(copy.data(), tensor.data(), nbytes);
-  } else {
-    strided_copy(copy, tensor);
-  }
-  return copy;
-}
 
 OutputPlan::OutputPlan(const MethodSpec& spec, const std::string& path) : spec_(spec) {
   std::vector<bool> used(spec.num_graph_outputs, false);
@@ -52,10 +31,9 @@ OutputPlan::OutputPlan(const MethodSpec& spec, const std::string& path) : spec_(
   }
 }
 
-std::vector<Value> OutputPlan::take(std::vector<Tensor>& graph_outputs,
-                                    const std::vector<const Storage*>& inputs, const Dims& symbols,
-                                    Allocator& allocator, StreamRef stream) const {
-  std::vector<Value> values;
+void OutputPlan::take(std::vector<Tensor>& graph_outputs, const std::vector<const Storage*>& inputs,
+                      const Dims& symbols, const CallMemory& memory,
+                      std::vector<Value>& values) const {
   values.reserve(leaves_.size());
   for (const Leaf& leaf : leaves_) {
     const OutputSpec& spec = *leaf.spec;
@@ -63,14 +41,13 @@ std::vector<Value> OutputPlan::take(std::vector<Tensor>& graph_outputs,
       case OutputSpec::Kind::kTensor: {
         Tensor& tensor = graph_outputs[spec.graph_output];
         check(leaf, tensor);
-        values.emplace_back(
-            own(leaf.last_use ? std::move(tensor) : tensor, inputs, allocator, stream));
+        values.emplace_back(own(leaf.last_use ? std::move(tensor) : tensor, inputs, memory));
         break;
       }
       case OutputSpec::Kind::kInt:
       case OutputSpec::Kind::kFloat:
       case OutputSpec::Kind::kBool:
-        values.push_back(scalar(leaf, graph_outputs[spec.graph_output]));
+        values.push_back(scalar(leaf, graph_outputs[spec.graph_output], memory));
         break;
       case OutputSpec::Kind::kConstant:
         std::visit([&values](const auto& value) { values.emplace_back(value); }, spec.value);
@@ -87,17 +64,25 @@ std::vector<Value> OutputPlan::take(std::vector<Tensor>& graph_outputs,
       }
     }
   }
-  return values;
 }
 
 Tensor OutputPlan::own(Tensor tensor, const std::vector<const Storage*>& inputs,
-                       Allocator& allocator, StreamRef stream) const {
+                       const CallMemory& memory) {
   const Storage* storage = tensor.storage().get();
+  const bool on_host = tensor.device().is_cpu();
+  if (!on_host && memory.gpu->host_only()) {
+    Tensor delivered = Tensor::empty_strided(tensor.sizes(), tensor.strides(), tensor.dtype(),
+                                             Device{}, memory.host, {});
+    memory.host_work->begin();
+    copy_extent(delivered, tensor, memory.stream);
+    return delivered;
+  }
   const bool is_own = storage->is_owned() && !storage->is_constant() &&
                       std::find(inputs.begin(), inputs.end(), storage) == inputs.end();
   if (is_own) [[likely]]
     return tensor;
-  return clone_preserving_strides(tensor, allocator, stream);
+  return clone_strided(tensor, on_host ? memory.host : memory.device,
+                       on_host ? StreamRef() : memory.stream);
 }
 
 void OutputPlan::check(const Leaf& leaf, const Tensor& tensor) const {
@@ -112,12 +97,15 @@ void OutputPlan::check(const Leaf& leaf, const Tensor& tensor) const {
                           "; the code does not belong to this manifest"));
 }
 
-Value OutputPlan::scalar(const Leaf& leaf, const Tensor& tensor) const {
-  if (!tensor.defined() || tensor.numel() != 1 || !tensor.device().is_cpu()) {
+Value OutputPlan::scalar(const Leaf& leaf, const Tensor& number, const CallMemory& memory) const {
+  if (!number.defined() || number.numel() != 1) {
     throw InternalError(str("method '", spec_.name, "': output ", leaf.index,
                             ": expected one number, the program returned ",
-                            tensor.defined() ? describe(tensor) : "nothing"));
+                            number.defined() ? describe(number) : "nothing"));
   }
+  const Tensor tensor = number.device().is_cpu()
+                            ? number
+                            : host_copy(number, cpu_allocator(), memory.device, memory.stream);
   const auto* data = static_cast<const char*>(tensor.data());
   const auto read = [&](Dtype dtype, auto value) -> Value {
     row_converter(dtype, tensor.dtype())(1, reinterpret_cast<char*>(&value), 0, data, 0);

@@ -11,8 +11,10 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/str.h"
+#include "device/cuda/cuda_device.h"
 #include "device/thread_pool.h"
 #include "format/program_digest.h"
+#include "runtime/device_choice.h"
 #include "runtime/executorch_method.h"
 #include "runtime/weight_loading.h"
 
@@ -50,7 +52,7 @@ class Loader {
     } else {
       read_plans();
     }
-    check_device(device);
+    choose_device(device);
     check_platform();
     for (ProgramMethod& method : program_->methods) choose_variant(method);
     check_any_runs();
@@ -87,29 +89,6 @@ class Loader {
     }
   }
 
-  [[nodiscard]] std::string code_kinds() const {
-    std::string kinds;
-    for (const ProgramMethod& method : program_->methods) {
-      for (const CodeVariant& variant : method.spec.variants) {
-        const std::string kind = describe_variant(variant);
-        if (kinds.find(kind) == std::string::npos) kinds += (kinds.empty() ? "" : ", ") + kind;
-      }
-    }
-    return kinds.empty() ? std::string("no compiled code for this device") : kinds;
-  }
-
-  void check_device(const std::string& device) const {
-    if (device.empty() || device == "cpu" || device == "cpu:0") return;
-    if (device == "cuda" || device.starts_with("cuda:")) {
-      throw TargetError(str(pte_->path(), ": device '", device, "' was asked for; the file holds ",
-                            code_kinds(),
-                            ", and this build of cudaexec runs CPU programs; leave "
-                            "device out, or export with target=\"cpu\""));
-    }
-    throw DeviceError(
-        str(pte_->path(), ": there is no device '", device, "'; expected 'cpu' or 'cuda:<index>'"));
-  }
-
   void check_platform() const {
     struct utsname system{};
     ::uname(&system);
@@ -131,15 +110,47 @@ class Loader {
                           "'; this system is '", here, "'; export it for this one"));
   }
 
+  void choose_device(const std::string& asked) {
+    DeviceChoice choice = cudaexec::choose_device(*program_, asked);
+    program_->device = choice.device;
+    program_->gpu = choice.gpu;
+    gpu_problem_ = std::move(choice.problem);
+    source_.on_gpu = choice.gpu != nullptr;
+  }
+
   void choose_variant(ProgramMethod& method) const {
     if (method.refusal != nullptr || method.constant) return;
+    const auto& variants = method.spec.variants;
     const CpuFeatures& host = CpuFeatures::host();
-    method.choice = choose_cpu_variant(method.spec.variants, host, options_.isa);
-    if (method.choice.chosen) return;
-    method.refusal = std::make_exception_ptr(TargetError(
-        str(pte_->path(), ": method '", method.spec.name,
-            "' has no code that runs here: ", describe_choice(method.spec.variants, method.choice),
-            "; this machine is ", host.level(), "; export with a target that fits")));
+    const CudaDevice* gpu = program_->gpu;
+    method.choice = gpu != nullptr ? choose_cuda_variant(variants, gpu->facts().sm)
+                                   : choose_cpu_variant(variants, host, options_.isa);
+    if (method.choice.chosen) {
+      if (gpu != nullptr) note_other_gpu(method, *gpu);
+      return;
+    }
+    const std::string where = gpu != nullptr ? str(to_string(gpu->device()), " is ",
+                                                   gpu->facts().name, " (sm_", gpu->facts().sm, ")")
+                                             : str("this machine is ", host.level());
+    const std::string what = str(
+        pte_->path(), ": method '", method.spec.name,
+        "' has no code that runs here: ", describe_choice(variants, method.choice), "; ", where);
+    const bool no_gpu = !gpu_problem_.empty() && gpu == nullptr;
+    method.refusal =
+        no_gpu ? std::make_exception_ptr(DeviceError(str(what, ", without a GPU: ", gpu_problem_)))
+               : std::make_exception_ptr(TargetError(
+                     str(what, "; export with a target that fits, or load it on another device")));
+  }
+
+  /// Grid sizes of some kernels were chosen for the GPU of the export: right results, other speed.
+  void note_other_gpu(const ProgramMethod& method, const CudaDevice& gpu) const {
+    const CodeVariant& variant = method.spec.variants[*method.choice.chosen];
+    const int here = gpu.facts().sm_count;
+    if (variant.sm_count == 0 || variant.sm_count == here) return;
+    log(LogLevel::kWarning,
+        str(pte_->path(), ": method '", method.spec.name, "' was tuned for a GPU of ",
+            variant.sm_count, " multiprocessors; ", to_string(gpu.device()), " (", gpu.facts().name,
+            ") has ", here, ", so it may be slower than an export for it"));
   }
 
   /// Throws what stands against the methods if none of them can run.
@@ -168,7 +179,7 @@ class Loader {
     }
     method.code = code;
     if (method.dense && method.code != nullptr &&
-        Container(method.code, Device{}).constants().empty()) {
+        Container(method.code, program_->device).constants().empty()) {
       method.dense = false;  // the blob may be absent then
       method.spec.constants.clear();
     }
@@ -219,7 +230,7 @@ class Loader {
     }
     const auto located = locate_weights(program_->table, *pte_, ptd.get());
     if (options_.verify) verify_weights(program_->table, located);
-    program_->weights = map_weights(program_->table, located);
+    program_->weights = map_weights(program_->table, located, program_->gpu);
   }
 
   const LoadOptions& options_;
@@ -228,6 +239,7 @@ class Loader {
   std::unique_ptr<Program> program_ = std::make_unique<Program>();
   Manifest manifest_;
   WeightSource source_;
+  std::string gpu_problem_;
   std::map<std::string, std::shared_ptr<SharedObject>> opened_;
 };
 

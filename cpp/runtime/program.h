@@ -18,6 +18,8 @@
 
 namespace cudaexec {
 
+class CudaDevice;
+
 struct ProgramMethod {
   MethodSpec spec;
   bool constant = false;  // returns what the file says and has no code
@@ -30,6 +32,8 @@ struct ProgramMethod {
 struct Program {
   std::string pte_path, ptd_path;  // ptd_path is empty where no data file is used
   bool has_manifest = false;
+  Device device;              // where all methods run
+  CudaDevice* gpu = nullptr;  // the same; null on the CPU
   std::map<std::string, std::string> producer;
   std::vector<ProgramMethod> methods;
   WeightTable table;                // its `methods` are in step with `methods`

@@ -2,19 +2,39 @@
 
 #include <cstring>
 
+#include "memory/cuda_pool_allocator.h"
+#include "runtime/weight_upload.h"
+
 namespace cudaexec {
 
-StoragePtr clone_buffer(const Storage& source) {
-  StoragePtr owner = Storage::allocate(source.nbytes(), source.device(), cpu_allocator(), {});
-  if (source.nbytes() != 0) std::memcpy(owner->data(), source.data(), source.nbytes());
+StoragePtr clone_buffer(const Storage& source, CudaDevice* gpu) {
+  StoragePtr owner;
+  if (gpu == nullptr) {
+    owner = Storage::allocate(source.nbytes(), Device{}, cpu_allocator(), {});
+    if (source.nbytes() != 0) std::memcpy(owner->data(), source.data(), source.nbytes());
+  } else {
+    const StreamRef stream = gpu->thread_stream();
+    owner = Storage::allocate(source.nbytes(), gpu->device(), cuda_allocator(gpu->index()), stream);
+    if (source.device().is_cpu()) {
+      const Upload bytes{owner->data(),
+                         {static_cast<const std::byte*>(source.data()), source.nbytes()}};
+      upload(*gpu, {&bytes, 1}, stream);
+    } else {
+      gpu->copy(owner->data(), gpu->device(), source.data(), source.device(), source.nbytes(),
+                stream);
+      gpu->synchronize(stream);
+    }
+  }
   return Storage::borrow(owner->data(), owner->nbytes(), owner->device(),
-                         std::make_shared<StoragePtr>(owner));
+                         std::make_shared<StoragePtr>(owner), owner->stream());
 }
 
-SessionState::SessionState(const WeightTable& table, const WeightStore& weights)
+SessionState::SessionState(const WeightTable& table, const WeightStore& weights, CudaDevice* gpu)
     : table_(table),
       weights_(weights),
+      gpu_(gpu),
       buffers_(table.entries.size()),
+      uses_(gpu != nullptr ? std::make_shared<StreamUses>(*gpu) : nullptr),
       containers_(table.methods.size()) {}
 
 BoundContainer& SessionState::container(size_t index, const MethodCode& code) {
@@ -28,15 +48,20 @@ BoundContainer& SessionState::container(size_t index, const MethodCode& code) {
   for (const MethodConstant& constant : table_.methods[index]) {
     const size_t entry = constant.view.entry;
     if (!table_.entries[entry].state) continue;
-    if (!buffers_[entry]) buffers_[entry] = clone_buffer(*storages[entry]);
+    if (!buffers_[entry]) {
+      buffers_[entry] =
+          clone_buffer(*storages[entry], table_.entries[entry].on_gpu ? gpu_ : nullptr);
+    }
     storages[entry] = buffers_[entry];
   }
+  bound->uses = uses_;
   bound->container = code.create(storages);
   place = std::move(bound);
   return *place;
 }
 
 void SessionState::drop_containers() noexcept {
+  if (uses_ != nullptr) uses_->wait();
   for (auto& container : containers_) container.reset();
 }
 

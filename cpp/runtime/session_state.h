@@ -15,8 +15,9 @@ namespace cudaexec {
 
 class SessionState {
  public:
-  /// `table` and `weights` must outlive it. Buffers are copied from the weights on first use.
-  SessionState(const WeightTable& table, const WeightStore& weights);
+  /// `table` and `weights` must outlive it. Buffers are copied from the weights on first use, to
+  /// `gpu` (null on the CPU) where they belong there.
+  SessionState(const WeightTable& table, const WeightStore& weights, CudaDevice* gpu);
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
 
@@ -30,8 +31,12 @@ class SessionState {
   [[nodiscard]] BoundContainer& container(size_t index, const MethodCode& code);
   /// This session's copy of an entry; null until a method first used it.
   [[nodiscard]] const StoragePtr& buffer(size_t entry) const noexcept { return buffers_[entry]; }
-  /// Destroys the containers; the buffers stay.
+  /// Replaces the copy; drop_containers() must follow.
+  void set_buffer(size_t entry, StoragePtr buffer) noexcept { buffers_[entry] = std::move(buffer); }
+  /// Destroys the containers, after waiting for the calls in flight; the buffers stay.
   void drop_containers() noexcept;
+  /// On a GPU: where its buffers are in use; else null.
+  [[nodiscard]] const std::shared_ptr<StreamUses>& uses() const noexcept { return uses_; }
   /// Bytes of this session's own buffers.
   [[nodiscard]] size_t nbytes() const noexcept;
 
@@ -40,11 +45,14 @@ class SessionState {
   const WeightStore& weights_;
   mutable std::mutex mutex_;
   RandomState random_;
-  std::vector<StoragePtr> buffers_;                          // by entry
+  CudaDevice* gpu_;
+  std::vector<StoragePtr> buffers_;  // by entry
+  std::shared_ptr<StreamUses> uses_;
   std::vector<std::unique_ptr<BoundContainer>> containers_;  // by method
 };
 
-/// A writable copy of `source` that counts as borrowed memory, so that no output aliases it.
-StoragePtr clone_buffer(const Storage& source);
+/// A writable copy of `source`, on `gpu` if there is one, else on the host; there on return. It
+/// counts as borrowed memory, so that no output aliases it. `source` is on the host or on `gpu`.
+StoragePtr clone_buffer(const Storage& source, CudaDevice* gpu);
 
 }  // namespace cudaexec

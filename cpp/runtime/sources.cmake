@@ -3,7 +3,9 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/bound_container.cpp
     runtime/container_pool.cpp
     runtime/describe.cpp
+    runtime/device_choice.cpp
     runtime/executorch_method.cpp
+    runtime/gpu_call.cpp
     runtime/input_check.cpp
     runtime/method.cpp
     runtime/module.cpp
@@ -12,10 +14,12 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/program.cpp
     runtime/session_state.cpp
     runtime/spec_text.cpp
+    runtime/stream_uses.cpp
     runtime/variant_choice.cpp
     runtime/weight_cache.cpp
     runtime/weight_loading.cpp
     runtime/weight_table.cpp
     runtime/weight_update.cpp
+    runtime/weight_upload.cpp
     runtime/working_memory.cpp
 )

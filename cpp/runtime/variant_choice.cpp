@@ -43,9 +43,42 @@ VariantChoice choose_cpu_variant(const std::vector<CodeVariant>& variants,
   return choice;
 }
 
+VariantChoice choose_cuda_variant(const std::vector<CodeVariant>& variants, int sm) {
+  constexpr int kUnfit = -1, kAny = 0, kExact = 1 << 20;  // between: PTX of that version
+  const auto rank = [sm](const CodeVariant& variant) {
+    if (variant.target != "cuda") return kUnfit;
+    if (variant.sm == sm && !variant.fallback_only) return kExact;
+    if (variant.ptx > 0 && variant.ptx <= sm) return static_cast<int>(variant.ptx);
+    return variant.sm == 0 ? kAny : kUnfit;
+  };
+  VariantChoice choice;
+  int best = kUnfit;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    if (const int fit = rank(variants[i]); fit > best) {
+      best = fit;
+      choice.chosen = i;
+    }
+  }
+  for (size_t i = 0; i < variants.size(); ++i) {
+    std::string reason;
+    if (variants[i].target != "cuda") {
+      reason = "is not GPU code";
+    } else if (rank(variants[i]) == kUnfit) {
+      reason = str("does not run on sm_", sm);
+    } else if (choice.chosen != i) {
+      reason = str(describe_variant(variants[*choice.chosen]), " fits better");
+    }
+    choice.reasons.push_back(std::move(reason));
+  }
+  return choice;
+}
+
 std::string describe_variant(const CodeVariant& variant) {
   if (variant.target != "cpu") {
-    return variant.sm == 0 ? variant.target : str(variant.target, " sm_", variant.sm);
+    std::string text = variant.target;
+    if (variant.sm != 0 && !variant.fallback_only) text += str(" sm_", variant.sm);
+    if (variant.ptx == 0) return text;
+    return str(text, variant.fallback_only ? "" : " with", " PTX for compute_", variant.ptx);
   }
   return variant.isa.empty() ? std::string("cpu") : str("cpu ", variant.isa);
 }

@@ -22,11 +22,16 @@ CUDAEXEC_API VariantChoice choose_cpu_variant(const std::vector<CodeVariant>& va
                                               const CpuFeatures& features,
                                               const std::string& forced_isa);
 
+/// The code for GPUs of `sm` (90 for 9.0): exactly that architecture, else the newest PTX that is
+/// not above it, which the driver compiles, else code for no particular GPU.
+CUDAEXEC_API VariantChoice choose_cuda_variant(const std::vector<CodeVariant>& variants, int sm);
+
 /// "x86-64-v3 (needs avx2, which this CPU lacks); cuda sm_90 (...)" for messages.
 CUDAEXEC_API std::string describe_choice(const std::vector<CodeVariant>& variants,
                                          const VariantChoice& choice);
 
-/// "cpu x86-64-v3" or "cuda sm_90".
+/// "cpu x86-64-v3", "cuda sm_90", "cuda sm_80 with PTX for compute_80" or "cuda PTX for
+/// compute_80".
 CUDAEXEC_API std::string describe_variant(const CodeVariant& variant);
 
 }  // namespace cudaexec

@@ -53,9 +53,27 @@ StoragePtr make_storage(const std::shared_ptr<Ticket>& ticket, Device device,
     data = ticket->copy->data();
     ticket->mapping.reset();
   }
-  StoragePtr storage = Storage::borrow(data, bytes.size(), device, ticket);
-  storage->mark_constant();
-  return storage;
+  return Storage::borrow(data, bytes.size(), device, ticket);
+}
+
+TableKey table_key(const WeightKey& key) {
+  return {key.device.type, key.device.index, key.fqn, key.digest};
+}
+
+/// Enters `made` into the table, or gives the storage that is there already.
+StoragePtr enter(const WeightKey& key, const std::shared_ptr<Ticket>& ticket, StoragePtr made) {
+  made->mark_constant();
+  if (key.digest.empty()) return made;
+  ticket->key = table_key(key);
+  const auto& shared = table();
+  // Made outside the lock: a storage that turns out to be superfluous runs its destructor after it.
+  const std::lock_guard lock(shared->mutex);
+  Storage*& entry = shared->storages[ticket->key];
+  if (entry != nullptr && entry->try_add_ref()) return StoragePtr(entry);
+  entry = made.get();
+  ticket->storage = made.get();
+  ticket->table = shared;
+  return made;
 }
 
 }  // namespace
@@ -64,19 +82,24 @@ StoragePtr shared_weight(const WeightKey& key, std::span<const std::byte> bytes,
                          std::shared_ptr<const void> mapping) {
   auto ticket = std::make_shared<Ticket>();
   ticket->mapping = std::move(mapping);
-  if (key.digest.empty()) return make_storage(ticket, key.device, bytes, alignment);
+  return enter(key, ticket, make_storage(ticket, key.device, bytes, alignment));
+}
 
-  ticket->key = {key.device.type, key.device.index, key.fqn, key.digest};
+StoragePtr find_shared_weight(const WeightKey& key) {
+  if (key.digest.empty()) return {};
   const auto& shared = table();
-  // Made outside the lock: a storage that turns out to be superfluous runs its destructor after it.
-  StoragePtr made = make_storage(ticket, key.device, bytes, alignment);
   const std::lock_guard lock(shared->mutex);
-  Storage*& entry = shared->storages[ticket->key];
-  if (entry != nullptr && entry->try_add_ref()) return StoragePtr(entry);
-  entry = made.get();
-  ticket->storage = made.get();
-  ticket->table = shared;
-  return made;
+  const auto found = shared->storages.find(table_key(key));
+  if (found == shared->storages.end() || !found->second->try_add_ref()) return {};
+  return StoragePtr(found->second);
+}
+
+StoragePtr share_weight(const WeightKey& key, StoragePtr filled) {
+  auto ticket = std::make_shared<Ticket>();
+  ticket->copy = std::move(filled);
+  const Storage& copy = *ticket->copy;
+  return enter(key, ticket,
+               Storage::borrow(copy.data(), copy.nbytes(), copy.device(), ticket, copy.stream()));
 }
 
 size_t shared_weight_count() {

@@ -1,5 +1,5 @@
-// Weights that are alive in the process, by content: the same weight is mapped or copied once
-// however many methods, sessions and Modules use it.
+// Weights that are alive in the process, by content and device: the same weight is mapped or copied
+// once however many methods, sessions and Modules use it.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,13 @@ struct WeightKey {
 /// @throws OutOfMemory
 CUDAEXEC_API StoragePtr shared_weight(const WeightKey& key, std::span<const std::byte> bytes,
                                       size_t alignment, std::shared_ptr<const void> mapping);
+
+/// The live storage of `key`, or null.
+CUDAEXEC_API StoragePtr find_shared_weight(const WeightKey& key);
+
+/// Makes `filled`, memory of key.device with the weight's bytes, the storage of `key`, marked
+/// constant; gives the live one instead if there is one by now. An empty digest is never shared.
+CUDAEXEC_API StoragePtr share_weight(const WeightKey& key, StoragePtr filled);
 
 /// Entries alive: leak tests compare it.
 CUDAEXEC_API size_t shared_weight_count();

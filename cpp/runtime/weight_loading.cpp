@@ -8,7 +8,9 @@
 #include "base/str.h"
 #include "base/tree_hash.h"
 #include "device/thread_pool.h"
+#include "memory/cuda_pool_allocator.h"
 #include "runtime/weight_cache.h"
+#include "runtime/weight_upload.h"
 
 namespace cudaexec {
 namespace {
@@ -117,13 +119,38 @@ void verify_weights(const WeightTable& table, const std::vector<WeightBytes>& we
 }
 
 std::vector<StoragePtr> map_weights(const WeightTable& table,
-                                    const std::vector<WeightBytes>& weights) {
-  std::vector<StoragePtr> storages;
-  storages.reserve(weights.size());
+                                    const std::vector<WeightBytes>& weights, CudaDevice* gpu) {
+  std::vector<StoragePtr> storages(weights.size());
+  std::vector<size_t> missing;  // on the GPU
   for (size_t i = 0; i < weights.size(); ++i) {
     const WeightEntry& entry = table.entries[i];
-    storages.push_back(shared_weight({Device{}, entry.fqn, entry.digest}, weights[i].bytes,
-                                     entry.alignment, weights[i].file));
+    if (gpu != nullptr && entry.on_gpu && !entry.state) {
+      storages[i] = find_shared_weight({gpu->device(), entry.fqn, entry.digest});
+      if (!storages[i]) missing.push_back(i);
+    } else {
+      storages[i] = shared_weight({Device{}, entry.fqn, entry.digest}, weights[i].bytes,
+                                  entry.alignment, weights[i].file);
+    }
+  }
+  if (missing.empty()) return storages;
+
+  // In the order of the file, which is how it is read fastest.
+  std::stable_sort(missing.begin(), missing.end(), [&](size_t a, size_t b) {
+    return weights[a].bytes.data() < weights[b].bytes.data();
+  });
+  const StreamRef stream = gpu->thread_stream();
+  Allocator& memory = cuda_allocator(gpu->index());
+  std::vector<StoragePtr> filled;
+  std::vector<Upload> uploads;
+  for (const size_t i : missing) {
+    filled.push_back(Storage::allocate(weights[i].bytes.size(), gpu->device(), memory, stream));
+    uploads.push_back({filled.back()->data(), weights[i].bytes});
+  }
+  upload(*gpu, uploads, stream);
+  for (size_t k = 0; k < missing.size(); ++k) {
+    const WeightEntry& entry = table.entries[missing[k]];
+    storages[missing[k]] =
+        share_weight({gpu->device(), entry.fqn, entry.digest}, std::move(filled[k]));
   }
   return storages;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/cuda_device.h"
 #include "format/ptd_reader.h"
 #include "format/pte_reader.h"
 #include "runtime/weight_table.h"
@@ -36,8 +37,11 @@ std::vector<WeightBytes> locate_weights(const WeightTable& table, const PteFile&
 /// @throws WeightsError naming the first entry that differs.
 void verify_weights(const WeightTable& table, const std::vector<WeightBytes>& weights);
 
-/// One storage per entry, shared with the rest of the process.
+/// One storage per entry, shared with the rest of the process. Those on the GPU (`gpu`: null for
+/// CPU programs) are copied there, once, and are there on return; but of state, which every session
+/// copies to its own memory, only the file's bytes.
+/// @throws OutOfMemory, DeviceError
 std::vector<StoragePtr> map_weights(const WeightTable& table,
-                                    const std::vector<WeightBytes>& weights);
+                                    const std::vector<WeightBytes>& weights, CudaDevice* gpu);
 
 }  // namespace cudaexec

@@ -65,14 +65,16 @@ class Builder {
         key = key.substr(0, key.size() - std::min(key.size(), constant.fqn.size())) + owner;
       }
     }
-    const auto [place, is_new] = by_key_.emplace(key, table_.entries.size());
+    const auto [place, is_new] =
+        by_key_.emplace(std::pair(key, constant.device_type), table_.entries.size());
     if (is_new) {
       const auto blob = source_.blobs.find(key);
       if (blob == source_.blobs.end()) {
         throw FormatError(str(source_.path, ": method '", method, "': the constant '", constant.fqn,
                               "' needs the weight '", key, "', which the manifest does not list"));
       }
-      table_.entries.push_back({owner, key, blob->second.nbytes, blob->second.digest, 1, false});
+      table_.entries.push_back({owner, key, blob->second.nbytes, blob->second.digest, 1, false,
+                                source_.on_gpu && constant.device_type != 0});
     }
     return place->second;
   }
@@ -107,7 +109,7 @@ class Builder {
   const WeightSource& source_;
   WeightTable table_;
   std::map<std::string, std::string> keys_;  // FQN -> storage key, of every constant
-  std::map<std::string, size_t> by_key_;
+  std::map<std::pair<std::string, int32_t>, size_t> by_key_;  // storage key and device
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ struct WeightEntry {
   std::string digest;    // tree hash, hex; empty where the file records none
   size_t alignment = 1;  // bytes; of the widest dtype it is viewed as
   bool state = false;    // some method writes it: every session has its own copy
+  bool on_gpu = false;   // its bytes are on the program's GPU
 };
 
 /// A strided view of an entry.
@@ -58,6 +59,7 @@ struct WeightSource {
   std::map<std::string, BlobDigest> blobs;     // by storage key; empty digest: not recorded
   std::map<std::string, std::string> aliases;  // FQN -> FQN whose storage it shares
   bool all_state = false;  // the file does not say what is written, so everything may be
+  bool on_gpu = false;     // constants that are meant for a GPU go there
   std::string path;        // for messages
 };
 

@@ -9,16 +9,23 @@ std::atomic<int64_t> live_memories{0};
 
 }  // namespace
 
-WorkingMemory::WorkingMemory(size_t limit) noexcept
-    : limiting_(cpu_allocator(), limit == 0 ? std::numeric_limits<size_t>::max() : limit),
+WorkingMemory::WorkingMemory(size_t limit, Allocator& upstream, bool caches) noexcept
+    : caches_(caches),
+      limiting_(upstream, limit == 0 ? std::numeric_limits<size_t>::max() : limit),
       caching_(limiting_),
-      statistics_(caching_) {
+      statistics_(caches ? static_cast<Allocator&>(caching_) : limiting_) {
   live_memories.fetch_add(1, std::memory_order_relaxed);
 }
 
 WorkingMemory::~WorkingMemory() { live_memories.fetch_sub(1, std::memory_order_relaxed); }
 
-WorkingMemory::Owner WorkingMemory::create(size_t limit) { return Owner(new WorkingMemory(limit)); }
+WorkingMemory::Owner WorkingMemory::create(size_t limit) {
+  return Owner(new WorkingMemory(limit, cpu_allocator(), true));
+}
+
+WorkingMemory::Owner WorkingMemory::create(size_t limit, Allocator& upstream) {
+  return Owner(new WorkingMemory(limit, upstream, false));
+}
 
 void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
   void* data = statistics_.allocate(nbytes, stream);

@@ -20,28 +20,33 @@ class WorkingMemory final : public Allocator {
   };
   using Owner = std::unique_ptr<WorkingMemory, Release>;
 
-  /// `limit`: most bytes held, cached ones included; 0: unlimited.
+  /// Memory of the host. `limit`: most bytes held, cached ones included; 0: unlimited.
   static Owner create(size_t limit);
+  /// Memory from `upstream`, which lives as long as the process and keeps memory for reuse itself.
+  /// `limit`: most bytes in use.
+  static Owner create(size_t limit, Allocator& upstream);
 
   [[nodiscard]] void* allocate(size_t nbytes, StreamRef stream) override;
   void deallocate(void* data, size_t nbytes, StreamRef stream) noexcept override;
-  size_t trim() noexcept override { return caching_.trim(); }
+  size_t trim() noexcept override { return caches_ ? caching_.trim() : limiting_.trim(); }
 
   [[nodiscard]] size_t current() const noexcept { return statistics_.current(); }
   [[nodiscard]] size_t peak() const noexcept { return statistics_.peak(); }
+  /// Kept here for reuse; an upstream's own cache does not count.
   [[nodiscard]] size_t cached() const noexcept { return caching_.cached(); }
   /// Objects alive in the process: leak tests compare it.
-  static int64_t live_count() noexcept;
+  CUDAEXEC_API static int64_t live_count() noexcept;
 
  private:
-  explicit WorkingMemory(size_t limit) noexcept;
+  WorkingMemory(size_t limit, Allocator& upstream, bool caches) noexcept;
   ~WorkingMemory() override;
   /// The owner lets go: cached memory is returned at once, the rest when it comes back.
   void retire() noexcept;
   void drop_reference() noexcept;
 
+  const bool caches_;
   LimitingAllocator limiting_;
-  CachingAllocator caching_;
+  CachingAllocator caching_;  // unused where the upstream caches
   StatisticsAllocator statistics_;
   std::atomic<bool> retired_{false};
   std::atomic<int64_t> references_{1};  // the owner and every block that is out

@@ -5,6 +5,7 @@ set_source_files_properties(tensor/rows_avx2.cpp
                             PROPERTIES COMPILE_OPTIONS "-O3;-mavx2;-mfma;-mf16c")
 set(CUDAEXEC_TENSOR_SOURCES
     tensor/convert.cpp
+    tensor/device_copy.cpp
     tensor/dlpack.cpp
     tensor/dtype.cpp
     tensor/rows_avx2.cpp

@@ -1,7 +1,6 @@
 // Copying and filling tensors.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "aoti/shims/fence.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "tensor/device_copy.h"
 #include "tensor/strided_copy.h"
 
 using cudaexec::AtenTensorHandle;
@@ -51,25 +51,27 @@ bool is_dense(const Tensor& tensor) {
 }
 
 Tensor empty_like(const Tensor& self, std::span<const int64_t> strides) {
-  const cudaexec::OpContext context = cudaexec::current_op_context();
+  const cudaexec::OpContext context = cudaexec::op_context_for(self.device());
   return Tensor::empty_strided(self.sizes(), strides, self.dtype(), self.device(),
                                context.allocator, context.stream);
+}
+
+void copy_elements(const Tensor& dst, const Tensor& src) {
+  const cudaexec::OpContext context = cudaexec::current_op_context();
+  cudaexec::copy_elements(dst, src, context.allocator, context.stream);
 }
 
 // torch's clone(): keeps the strides of a dense tensor and the order of dimensions of any other.
 Tensor clone(const Tensor& self) {
   Tensor copy = empty_like(self, is_dense(self) ? self.strides() : dense_strides(self));
-  cudaexec::strided_copy(copy, self);
+  copy_elements(copy, self);
   return copy;
 }
 
 // The same strides, gaps and overlaps included: the bytes of the whole extent.
 Tensor clone_preserving(const Tensor& self) {
   Tensor copy = empty_like(self, self.strides());
-  const int64_t elements = cudaexec::extent(self.sizes(), self.strides());
-  if (elements > 0) {
-    std::memcpy(copy.data(), self.data(), static_cast<size_t>(elements) * self.itemsize());
-  }
+  cudaexec::copy_extent(copy, self, cudaexec::current_op_context().stream);
   return copy;
 }
 
@@ -93,6 +95,7 @@ Tensor expanded(const Tensor& src, const Dims& sizes) {
 }
 
 bool may_overlap(const Tensor& a, const Tensor& b) {
+  if (!(a.device() == b.device())) return false;
   const auto* a_begin = static_cast<const std::byte*>(a.data());
   const auto* b_begin = static_cast<const std::byte*>(b.data());
   const auto bytes = [](const Tensor& t) {
@@ -101,7 +104,33 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
   return a_begin < b_begin + bytes(b) && b_begin < a_begin + bytes(a);
 }
 
-// torch's copy_(): broadcasts, converts, and reads everything before it writes.
+// Both have the same sizes. What has to be converted is converted on the host.
+void convert(const Tensor& dst, const Tensor& src) {
+  const bool from_host = src.device().is_cpu();
+  if (from_host && dst.device().is_cpu()) {
+    cudaexec::strided_convert(dst, src);
+    return;
+  }
+  if (!from_host && !dst.device().is_cpu()) {
+    throw cudaexec::NotSupported(str("a copy from ", cudaexec::describe(src), " to ",
+                                     cudaexec::describe(dst), " on ",
+                                     cudaexec::to_string(dst.device()),
+                                     " would have to convert; convert in the model (x.to(dtype))"));
+  }
+  const Tensor between =
+      Tensor::empty(src.sizes(), from_host ? dst.dtype() : src.dtype(), cudaexec::Device{},
+                    cudaexec::cpu_allocator(), cudaexec::StreamRef());
+  if (from_host) {
+    cudaexec::strided_convert(between, src);
+    copy_elements(dst, between);
+  } else {
+    copy_elements(between, src);
+    cudaexec::strided_convert(dst, between);
+  }
+}
+
+// torch's copy_(): broadcasts, converts, and reads everything before it writes. A copy to the host
+// is done on return, also where the program would wait for it later.
 void copy(const Tensor& dst, const Tensor& src) {
   Tensor source = expanded(src, dst.sizes());
   if (dst.numel() == 0) return;
@@ -113,22 +142,10 @@ void copy(const Tensor& dst, const Tensor& src) {
     source = expanded(clone(src), dst.sizes());
   }
   if (dst.dtype() == source.dtype()) {
-    cudaexec::strided_copy(dst, source);
+    copy_elements(dst, source);
   } else {
-    cudaexec::strided_convert(dst, source);
+    convert(dst, source);
   }
-}
-
-void zero(const Tensor& self) {
-  if (self.numel() == 0) return;
-  if (is_dense(self)) {
-    std::memset(self.data(), 0, self.nbytes());
-    return;
-  }
-  uint64_t bytes = 0;
-  const Tensor zero(cudaexec::Storage::borrow(&bytes, sizeof(bytes), {}, nullptr), 0, {}, {},
-                    self.dtype());
-  cudaexec::strided_copy(self, expanded(zero, self.sizes()));
 }
 
 }  // namespace
@@ -161,6 +178,6 @@ CUDAEXEC_SHIM int32_t aoti_torch_tensor_copy_(AtenTensorHandle src, AtenTensorHa
 
 CUDAEXEC_SHIM int32_t aoti_torch_zero_(AtenTensorHandle self) {
   CUDAEXEC_SHIM_BEGIN
-  zero(tensor_from(self));
+  cudaexec::zero_elements(tensor_from(self), cudaexec::current_op_context().stream);
   CUDAEXEC_SHIM_END
 }

@@ -40,8 +40,8 @@ Dtype checked_dtype(int32_t code) {
   return *dtype;
 }
 
-// Generated code says index -1 for "the only one".
-Device device_from(int32_t type, int32_t index) {
+// A program runs on one GPU: the one it was loaded on, whatever index it was exported with.
+Device device_from(int32_t type, int32_t /*index*/) {
   if (type == 0) return {};
   const CallScope* scope = CallScope::current();
   if (scope == nullptr || static_cast<int32_t>(scope->device().type) != type) {
@@ -49,18 +49,13 @@ Device device_from(int32_t type, int32_t index) {
         str("generated code asks for torch's device type ", type, ", the call runs on ",
             cudaexec::to_string(scope != nullptr ? scope->device() : Device{})));
   }
-  return {scope->device().type, index < 0 ? scope->device().index : index};
+  return scope->device();
 }
 
 Tensor make_empty(Span sizes, Span strides, int32_t dtype, Device device) {
-  const CallScope* scope = CallScope::current();
-  // Host tensors of a CUDA run come from the host's allocator.
-  if (scope == nullptr || scope->device().type != device.type) {
-    return Tensor::empty_strided(sizes, strides, checked_dtype(dtype), device,
-                                 cudaexec::cpu_allocator(), cudaexec::StreamRef());
-  }
-  return Tensor::empty_strided(sizes, strides, checked_dtype(dtype), device, scope->allocator(),
-                               scope->stream());
+  const cudaexec::OpContext context = cudaexec::op_context_for(device);
+  return Tensor::empty_strided(sizes, strides, checked_dtype(dtype), device, context.allocator,
+                               context.stream);
 }
 
 // A view of memory that the caller keeps alive.
@@ -79,8 +74,9 @@ Tensor wrap(void* data, Span sizes, Span strides, int64_t offset, int32_t dtype_
     throw cudaexec::InternalError(
         str("generated code made a tensor of ", *nbytes, " bytes at a null address"));
   }
-  return {cudaexec::Storage::borrow(data, static_cast<size_t>(*nbytes), device, nullptr), offset,
-          Dims(sizes), Dims(strides), dtype};
+  const cudaexec::StreamRef stream = cudaexec::op_context_for(device).stream;
+  return {cudaexec::Storage::borrow(data, static_cast<size_t>(*nbytes), device, nullptr, stream),
+          offset, Dims(sizes), Dims(strides), dtype};
 }
 
 // An empty view may start anywhere; torch lets it, and nothing is read through it.

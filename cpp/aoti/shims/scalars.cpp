@@ -10,6 +10,7 @@
 #include "aoti/shims/fence.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "tensor/device_copy.h"
 #include "tensor/half.h"
 
 using cudaexec::AtenTensorHandle;
@@ -42,15 +43,19 @@ Number integer(const Tensor& tensor) {
 
 Number real(double value) { return {false, 0, value}; }
 
-Number read(const Tensor& tensor) {
-  if (tensor.numel() != 1) {
+// From a GPU: waits for the stream of the run; refused inside a capture.
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.device().is_cpu()) return tensor;
+  const cudaexec::OpContext context = cudaexec::current_op_context();
+  return cudaexec::host_copy(tensor, cudaexec::cpu_allocator(), context.allocator, context.stream);
+}
+
+Number read(const Tensor& source) {
+  if (source.numel() != 1) {
     throw cudaexec::ShapeError(
-        str("a tensor of ", tensor.numel(), " elements is read as one number (item())"));
+        str("a tensor of ", source.numel(), " elements is read as one number (item())"));
   }
-  if (!tensor.device().is_cpu()) {
-    throw cudaexec::DeviceError(
-        str("a number is read from a tensor on ", cudaexec::to_string(tensor.device())));
-  }
+  const Tensor tensor = on_host(source);
   switch (tensor.dtype()) {
     case Dtype::kBool:
       return {true, load<uint8_t>(tensor) != 0 ? 1 : 0, 0};
@@ -118,11 +123,10 @@ uint16_t to_half(const Number& number, const char* type, Convert convert, float 
 
 template <typename T>
 Tensor scalar(T value, Dtype dtype) {
-  const cudaexec::CallScope* scope = cudaexec::CallScope::current();
   // On the host, whatever the run's device.
-  cudaexec::Allocator& allocator =
-      scope != nullptr && scope->device().is_cpu() ? scope->allocator() : cudaexec::cpu_allocator();
-  Tensor tensor = Tensor::empty({}, dtype, cudaexec::Device{}, allocator, cudaexec::StreamRef());
+  Tensor tensor =
+      Tensor::empty({}, dtype, cudaexec::Device{},
+                    cudaexec::op_context_for(cudaexec::Device{}).allocator, cudaexec::StreamRef());
   std::memcpy(tensor.data(), &value, sizeof(T));
   return tensor;
 }

@@ -1,0 +1,56 @@
+// One call on a GPU: the stream that it runs on, and its order with the streams of its inputs.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/host_work.h"
+#include "runtime/module.h"
+
+namespace cudaexec {
+
+class GpuCall {
+ public:
+  /// Work of the call follows what is on the inputs' streams now: the one of `wanted`, and those of
+  /// input tensors that are ordered on another stream.
+  /// @throws DeviceError if a stream belongs to another GPU, CaptureError if the call's stream is
+  /// being captured.
+  GpuCall(CudaDevice& device, const CallStream& wanted, std::span<const Value> inputs);
+  /// Where the call failed before finish(): orders as well, or waits.
+  ~GpuCall();
+  GpuCall(const GpuCall&) = delete;
+  GpuCall& operator=(const GpuCall&) = delete;
+
+  [[nodiscard]] CudaDevice& device() const noexcept { return device_; }
+  [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
+  /// Whether every tensor input is on the host (also if there is none): outputs go there then.
+  [[nodiscard]] bool host_only() const noexcept { return host_only_; }
+  /// What is put on the inputs' streams from now on follows the call.
+  void finish();
+
+ private:
+  struct Other {
+    CudaDevice* device;
+    StreamRef stream;
+  };
+  void choose_stream(const CallStream& wanted);
+  void add(CudaDevice& device, StreamRef stream);
+
+  CudaDevice& device_;
+  StreamRef stream_;
+  bool host_only_ = true;
+  bool finished_ = false;
+  std::vector<Other> others_;
+};
+
+/// Where the tensors of a call come from.
+struct CallMemory {
+  Allocator& device;  // of the program's device
+  Allocator& host;
+  StreamRef stream;
+  GpuCall* gpu = nullptr;         // null on the CPU
+  HostWork* host_work = nullptr;  // on a GPU: host memory that copies of this call use
+};
+
+}  // namespace cudaexec
