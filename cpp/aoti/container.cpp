@@ -62,12 +62,14 @@ class HandleArray {
 Container::Container(std::shared_ptr<SharedObject> code, Device device)
     : code_(std::move(code)),
       functions_(std::make_unique<ContainerFunctions>(*code_)),
-      device_(device) {
+      device_(device),
+      setup_memory_(&cpu_allocator()) {
   if (!device.is_cpu()) {
     gpu_ = &cuda_device(device.index);
+    setup_memory_ = &cuda_allocator(device.index);
     modules_ = std::make_unique<cuda::ModuleTracker>(code_->modules());
   }
-  CallScope scope(device_, StreamRef(), setup_memory());
+  CallScope scope(device_, StreamRef(), *setup_memory_);
   call(scope, "create the container",
        [&] { return functions_->create(&handle_, 1, to_string(device_).c_str(), nullptr); });
   live_containers.fetch_add(1, std::memory_order_relaxed);
@@ -83,13 +85,8 @@ Container::Container(std::shared_ptr<SharedObject> code, Device device)
 
 Container::~Container() { release(); }
 
-// For what generated code makes outside of runs.
-Allocator& Container::setup_memory() const {
-  return gpu_ != nullptr ? cuda_allocator(device_.index) : cpu_allocator();
-}
-
 void Container::release() noexcept {
-  CallScope scope(device_, StreamRef(), setup_memory());
+  CallScope scope(device_, StreamRef(), *setup_memory_);
   const StderrCapture capture;
   // In a forked child, say, the driver is gone, and so is what generated code would free.
   if (gpu_ == nullptr || cuda::driver_if_initialised() != nullptr) {
@@ -218,7 +215,7 @@ void Container::bind(std::vector<ConstantBinding> bindings) {
     bound_handles_.push_back(new_handle(std::move(binding.tensor)));
     pairs.push_back({binding.name.c_str(), bound_handles_.back()});
   }
-  CallScope scope(device_, StreamRef(), setup_memory());
+  CallScope scope(device_, StreamRef(), *setup_memory_);
   // Generated code asks for a second handle of each constant and never frees it: it gets ours
   // again.
   const HandleReuse reuse;
@@ -244,7 +241,7 @@ void Container::bind_blob(std::span<const std::byte> blob, std::shared_ptr<void>
                            "' cannot take its constants as one "
                            "block (no AOTInductorModelUpdateConstantsFromBlob)"));
   }
-  CallScope scope(device_, StreamRef(), setup_memory());
+  CallScope scope(device_, StreamRef(), *setup_memory_);
   call(scope, "load its constants", [&] {
     return functions_->update_from_blob(handle_, reinterpret_cast<const uint8_t*>(blob.data()));
   });

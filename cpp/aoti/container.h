@@ -71,7 +71,6 @@ class CUDAEXEC_API Container {
   template <typename Function>
   int32_t on_device(CallScope& scope, const Function& function);
   [[nodiscard]] std::string failure_text() const;
-  [[nodiscard]] Allocator& setup_memory() const;
   void list_constants(CallScope& scope);
   void check_unbound() const;
   void check_bindings(const std::vector<ConstantBinding>& bindings) const;
@@ -81,6 +80,7 @@ class CUDAEXEC_API Container {
   std::unique_ptr<ContainerFunctions> functions_;
   Device device_;
   CudaDevice* gpu_ = nullptr;                     // null on the CPU
+  Allocator* setup_memory_;                       // for what generated code makes outside of runs
   std::unique_ptr<cuda::ModuleTracker> modules_;  // of a GPU; unloads before the library closes
   ContainerHandle handle_ = nullptr;
   size_t num_inputs_ = 0;

@@ -232,8 +232,10 @@ void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
 #if MODEL == READ
   Handle y;
   must(aoti_torch_clone(self.values[0], &y.tensor));
+  Handle element;
+  must(aoti_torch__reinterpret_tensor(self.values[0], 0, nullptr, nullptr, 0, &element.tensor));
   float first = 0;
-  must(aoti_torch_item_float32(self.values[0], &first));
+  must(aoti_torch_item_float32(element.tensor, &first));
   must(aoti_torch_scalar_to_tensor_int64(static_cast<int64_t>(first), &outputs[1]));
   outputs[0] = y.release();
 #else

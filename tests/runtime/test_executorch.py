@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cudaexec
+from cudaexec._core import _testing
 
 SAMPLES = Path(__file__).parents[1] / "data" / "et_samples"
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
@@ -21,13 +22,10 @@ REFUSED = {
     "a_mlp_portable_dyn": (cudaexec.NotSupported, ["aten::permute_copy.out"]),
     "a_mlp_xnnpack": (cudaexec.NotSupported, ["XnnpackBackend"]),
     "b_mlp_ext": (cudaexec.NotSupported, ["aten::addmm.out"]),
-    "d_cuda_v12": (cudaexec.TargetError, ["CudaBackend", "NVIDIA"]),
-    "d_cuda_v14": (cudaexec.TargetError, ["CudaBackend", "NVIDIA"]),
-    "d_cuda_v15": (cudaexec.TargetError, ["CudaBackend", "NVIDIA"]),
-    "gpu/v12_mlp": (cudaexec.TargetError, ["CudaBackend", "NVIDIA"]),
-    "gpu/v15_mlp": (cudaexec.TargetError, ["CudaBackend", "NVIDIA"]),
-    "gpu/v15_dec": (cudaexec.TargetError, ["CudaBackend", "NVIDIA"]),
 }
+
+
+GPU_CODE = ["d_cuda_v12", "d_cuda_v14", "d_cuda_v15", "gpu/v12_mlp", "gpu/v15_mlp", "gpu/v15_dec"]
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
@@ -78,8 +76,23 @@ def test_other_programs_are_refused_by_name(name: str) -> None:
     error, parts = REFUSED[name]
     with pytest.raises(error) as caught:
         cudaexec.load(SAMPLES / f"{name}.pte")
-    for part in [Path(name).name, "forward" if "dec" not in name else "method", *parts]:
+    for part in [name, "forward", *parts]:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", GPU_CODE)
+def test_gpu_code_does_not_run_on_the_cpu(name: str) -> None:
+    with pytest.raises(cudaexec.TargetError, match=r"'(forward|prefill|decode)'.*is not CPU code"):
+        cudaexec.load(SAMPLES / f"{name}.pte", device="cpu")
+
+
+@pytest.mark.skipif(_testing.cuda.problem() is None, reason="there is a GPU")
+@pytest.mark.parametrize("device", [None, "cuda:0"])
+@pytest.mark.parametrize("name", GPU_CODE)
+def test_gpu_code_without_a_gpu(name: str, device: str | None) -> None:
+    with pytest.raises(cudaexec.DeviceError, match="NVIDIA driver") as caught:
+        cudaexec.load(SAMPLES / f"{name}.pte", device=device)
+    assert Path(name).name in str(caught.value)
 
 
 @pytest.mark.parametrize(
