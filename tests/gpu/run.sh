@@ -57,7 +57,10 @@ run_stage() {
     build) build ;;
     cpu) pytests -n "$JOBS" -m "not gpu" tests/test_models.py tests/export tests/binding ;;
     tiny) exec "$PYTHON" tests/gpu/tiny.py ;;
-    gpu) pytests -n 8 -m "gpu and not alone" tests/gpu --junitxml="$WORK/logs/gpu.xml" ;;
+    gpu)
+      # Eight processes compile at once, each with two of Inductor's own.
+      export TORCHINDUCTOR_COMPILE_THREADS=2
+      pytests -n 8 -m "gpu and not alone" tests/gpu --junitxml="$WORK/logs/gpu.xml" ;;
     compilers) pytests -m gpu tests/gpu/test_gpu_compilers.py ;;
     sanitizer)
       mkdir -p "$WORK/sanitizer" && "$PYTHON" tests/gpu/sanitizer_subset.py --export "$WORK/sanitizer" &&
