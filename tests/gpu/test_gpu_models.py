@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_flatten
 
 import cudaexec
 import models
 from compare import assert_same
 from cudaexec.cli.describe import describe
-from gpu_rows import REFUSED, Row, eager_calls, rows, to_device
+from gpu_rows import REFUSED, Row, eager_calls, rows, tensors_of, to_device
 
 ROWS = [row for row in rows() if row.case.name not in REFUSED]
 RUNNER = Path(__file__).parents[1] / "helpers" / "run_without_torch.py"
@@ -45,9 +44,8 @@ def test_device_inputs(row: Row, gpu_export: Callable[..., Path]) -> None:
 
 
 def assert_on(got: Any, expected: Any) -> None:
-    for a, b in zip(tree_flatten(got)[0], tree_flatten(expected)[0], strict=True):
-        if isinstance(b, torch.Tensor):
-            assert a.device == b.device
+    for a, b in zip(tensors_of(got), tensors_of(expected), strict=True):
+        assert a.device == b.device
 
 
 @pytest.mark.parametrize("row", ROWS, ids=by_name)
