@@ -35,14 +35,14 @@ void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
 
 void WorkingMemory::deallocate(void* data, size_t nbytes, StreamRef stream) noexcept {
   statistics_.deallocate(data, nbytes, stream);
-  if (retired_.load(std::memory_order_acquire)) [[unlikely]]
+  if (caches_ && retired_.load(std::memory_order_acquire)) [[unlikely]]
     caching_.trim();
   drop_reference();
 }
 
 void WorkingMemory::retire() noexcept {
   retired_.store(true, std::memory_order_release);
-  caching_.trim();
+  if (caches_) caching_.trim();
   drop_reference();
 }
 

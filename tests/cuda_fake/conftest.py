@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from cuda_fake import programs
 from cuda_fake.fake import FakeDriver
 from cuda_fake.foreign import Memory
+from cuda_fake.programs import Code, Method, Once
 from cudaexec._core import _testing
 
 
@@ -49,3 +52,25 @@ def gpu() -> Iterator[FakeDriver]:
     assert driver.misuse() == []
     assert driver.live() == {}
     driver.reset()
+
+
+@pytest.fixture
+def gpus(fake: FakeDriver) -> FakeDriver:
+    """Two GPUs of sm_90 with the kernels of the fake programs."""
+    fake.set_devices(2)
+    programs.register_kernels(fake)
+    return fake
+
+
+@pytest.fixture
+def write(once: Once, tmp_path: Path) -> Callable[..., Path]:
+    """`write("SCALE", "COUNT")`: a program of one method each, named by the model in lower case."""
+
+    def make(*models: str, unloads: bool = False) -> Path:
+        methods = [
+            Method(name.lower(), name, [Code(programs.code(once, name, unloads=unloads))])
+            for name in models
+        ]
+        return programs.write(tmp_path / "-".join(models), methods)
+
+    return make
