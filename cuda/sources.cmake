@@ -1,4 +1,12 @@
 # Device code, relative to cuda/. Each file becomes one image of the library, named after its stem.
 set(CUDAEXEC_DEVICE_CODE
+    cast.cu
+    convolution.cu
+    embedding.cu
+    index.cu
+    nonzero.cu
+    random.cu
+    scan.cu
+    sort.cu
     strided_copy.cu
 )

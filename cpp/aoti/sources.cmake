@@ -29,7 +29,14 @@ set(CUDAEXEC_AOTI_SOURCES
     aoti/shims/cpu_search.cpp
     aoti/shims/cpu_sort.cpp
     aoti/shims/create.cpp
+    aoti/shims/cuda_convolution.cpp
+    aoti/shims/cuda_embedding.cpp
+    aoti/shims/cuda_index.cpp
     aoti/shims/cuda_linear.cpp
+    aoti/shims/cuda_random.cpp
+    aoti/shims/cuda_scan.cpp
+    aoti/shims/cuda_scatter.cpp
+    aoti/shims/cuda_sort.cpp
     aoti/shims/device_guards.cpp
     aoti/shims/guard.cpp
     aoti/shims/scalars.cpp

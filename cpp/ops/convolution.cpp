@@ -40,11 +40,6 @@ void check_operands(const Tensor& input, const Tensor& weight, const Tensor* bia
   require_rank(kOp, "input", input, rank);
   require_same_dtype(kOp, "input", input, "weight", weight);
   if (input.dtype() == Dtype::kBool) throw DtypeError(str(kOp, ": bool has no products"));
-  for (const auto& [name, t] : {std::pair("input", &input), {"weight", &weight}, {"bias", bias}}) {
-    if (t == nullptr || t->device().is_cpu()) continue;
-    throw DeviceError(
-        str(kOp, ": ", name, " is on ", to_string(t->device()), "; expected the CPU"));
-  }
   const int64_t groups = options.groups;
   const int64_t channels = options.transposed ? weight.size(0) : weight.size(1) * groups;
   if (groups < 1 || weight.size(0) % groups != 0 || input.size(1) != channels) {
@@ -106,7 +101,18 @@ bool volumes_keep_format(const Tensor& input, const Tensor& weight, int64_t grou
          input.size(0) * input.size(1) * input.size(2) * input.size(3) > 20480;
 }
 
-Dims output_strides(const Tensor& input, const Tensor& weight, int64_t groups, const Dims& sizes) {
+void require_cpu(const Tensor& input, const Tensor& weight, const Tensor* bias) {
+  for (const auto& [name, t] : {std::pair("input", &input), {"weight", &weight}, {"bias", bias}}) {
+    if (t == nullptr || t->device().is_cpu()) continue;
+    throw DeviceError(
+        str(kOp, ": ", name, " is on ", to_string(t->device()), "; expected the CPU"));
+  }
+}
+
+}  // namespace
+
+Dims convolution_strides(const Tensor& input, const Tensor& weight, bool volumes_keep_format,
+                         const Dims& sizes) {
   if (input.dim() == 3) {
     const bool last =
         weight.numel() != 0 && memory_format(as_images(weight)) == MemoryFormat::kChannelsLast;
@@ -115,15 +121,13 @@ Dims output_strides(const Tensor& input, const Tensor& weight, int64_t groups, c
   const MemoryFormat last =
       input.dim() == 4 ? MemoryFormat::kChannelsLast : MemoryFormat::kChannelsLast3d;
   const bool is_last = memory_format(input) == last || memory_format(weight) == last;
-  const bool keeps = input.dim() == 4 || volumes_keep_format(input, weight, groups);
+  const bool keeps = input.dim() == 4 || volumes_keep_format;
   return strides_in(is_last && keeps ? last : MemoryFormat::kContiguous, sizes);
 }
 
-Tensor convolve_batch(ConvolutionEngine engine, const Tensor& input, const Tensor& weight,
-                      const Tensor* bias, const ConvolutionOptions& options,
-                      const OpContext& context) {
+Dims plan_convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                      const ConvolutionOptions& options, ConvolutionProblem& p) {
   check_operands(input, weight, bias, options);
-  ConvolutionProblem p{};
   p.dtype = input.dtype();
   p.transposed = options.transposed;
   p.spatial = input.dim() - 2;
@@ -139,17 +143,33 @@ Tensor convolve_batch(ConvolutionEngine engine, const Tensor& input, const Tenso
   sizes[0] = p.batch;
   sizes[1] = p.out_channels;
   for (size_t i = 2; i < sizes.size(); ++i) sizes[i] = p.out[i + 3 - sizes.size()];
-  const Dims strides = output_strides(input, weight, p.groups, sizes);
-  Tensor output = empty_strided(sizes, strides, p.dtype, context);
-  if (output.numel() == 0) return output;
+  return sizes;
+}
+
+void set_convolution_output(ConvolutionProblem& p, const Tensor& output) {
   ConvolutionProblem::Axes unused;
   read_axes(output, p.out_strides, unused);
+  p.output = output.data();
+}
+
+namespace {
+
+Tensor convolve_batch(ConvolutionEngine engine, const Tensor& input, const Tensor& weight,
+                      const Tensor* bias, const ConvolutionOptions& options,
+                      const OpContext& context) {
+  ConvolutionProblem p{};
+  const Dims sizes = plan_convolution(input, weight, bias, options, p);
+  require_cpu(input, weight, bias);
+  const Dims strides = convolution_strides(
+      input, weight, input.dim() == 5 && volumes_keep_format(input, weight, p.groups), sizes);
+  Tensor output = empty_strided(sizes, strides, p.dtype, context);
+  if (output.numel() == 0) return output;
+  set_convolution_output(p, output);
 
   const Tensor packed_bias = bias != nullptr ? contiguous(*bias, context) : Tensor();
   p.input = input.data();
   p.weight = weight.data();
   p.bias = bias != nullptr ? packed_bias.data() : nullptr;
-  p.output = output.data();
   p.constant = weight.storage()->is_constant() ? weight.storage().get() : nullptr;
   p.weight_offset = weight.offset();
   run_convolution(engine, p, context);
@@ -158,22 +178,26 @@ Tensor convolve_batch(ConvolutionEngine engine, const Tensor& input, const Tenso
 
 }  // namespace
 
-Tensor convolution_by(ConvolutionEngine engine, const Tensor& input, const Tensor& weight,
-                      const Tensor* bias, const ConvolutionOptions& options,
-                      const OpContext& context) {
-  if (input.dim() != weight.dim() - 1) {
-    return convolve_batch(engine, input, weight, bias, options, context);
-  }
+Tensor convolve_with_batch(const Tensor& input, const Tensor& weight,
+                           const std::function<Tensor(const Tensor& batch)>& convolve) {
+  if (input.dim() != weight.dim() - 1) return convolve(input);
   Dims sizes(input.sizes().size() + 1, 1), strides(input.sizes().size() + 1);
   strides[0] = input.numel();
   for (size_t i = 0; i < input.sizes().size(); ++i) {
     sizes[i + 1] = input.size(i);
     strides[i + 1] = input.stride(i);
   }
-  const Tensor batch = input.view(sizes, strides, input.offset());
-  const Tensor result = convolve_batch(engine, batch, weight, bias, options, context);
+  const Tensor result = convolve(input.view(sizes, strides, input.offset()));
   return result.view(std::span(result.sizes()).subspan(1), std::span(result.strides()).subspan(1),
                      0);
+}
+
+Tensor convolution_by(ConvolutionEngine engine, const Tensor& input, const Tensor& weight,
+                      const Tensor* bias, const ConvolutionOptions& options,
+                      const OpContext& context) {
+  return convolve_with_batch(input, weight, [&](const Tensor& batch) {
+    return convolve_batch(engine, batch, weight, bias, options, context);
+  });
 }
 
 Tensor convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,

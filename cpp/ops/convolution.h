@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/export.h"
@@ -53,6 +54,19 @@ struct ConvolutionProblem {
   [[nodiscard]] int64_t positions_out() const noexcept { return out[0] * out[1] * out[2]; }
   [[nodiscard]] int64_t taps() const noexcept { return kernel[0] * kernel[1] * kernel[2]; }
 };
+
+/// Checks the operands and fills all of `problem` but the addresses and the output's strides.
+/// Returns the sizes of the output.
+CUDAEXEC_API Dims plan_convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                                   const ConvolutionOptions& options, ConvolutionProblem& problem);
+/// torch's strides of the output; volumes are channels last only with `volumes_keep_format`.
+CUDAEXEC_API Dims convolution_strides(const Tensor& input, const Tensor& weight,
+                                      bool volumes_keep_format, const Dims& sizes);
+CUDAEXEC_API void set_convolution_output(ConvolutionProblem& problem, const Tensor& output);
+/// Calls `convolve` with a batch: `input`, or `input` as a batch of one, whose result then loses
+/// it.
+CUDAEXEC_API Tensor convolve_with_batch(const Tensor& input, const Tensor& weight,
+                                        const std::function<Tensor(const Tensor& batch)>& convolve);
 
 /// By matrix products over gathered inputs: every dtype, no other library.
 CUDAEXEC_API void convolve_gathered(const ConvolutionProblem& problem, const OpContext& context);

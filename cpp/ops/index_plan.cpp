@@ -1,7 +1,5 @@
 #include "ops/index_plan.h"
 
-#include <optional>
-
 #include "device/thread_pool.h"
 #include "ops/index.h"
 #include "ops/operand.h"
@@ -9,11 +7,8 @@
 namespace cudaexec::ops {
 namespace {
 
-// One index tensor per dimension of self; nothing where the whole dimension is taken.
-using PerDimension = std::vector<std::optional<Tensor>>;
-
 void append_mask(const char* op, const Tensor& self, const Tensor& mask, PerDimension& indices,
-                 const OpContext& context) {
+                 const std::function<Tensor(const Tensor& mask)>& coordinates) {
   const size_t first = indices.size();
   if (mask.dim() == 0) throw ShapeError(str(op, ": a mask needs at least one dimension"));
   for (size_t i = 0; i < mask.sizes().size(); ++i) {
@@ -22,35 +17,11 @@ void append_mask(const char* op, const Tensor& self, const Tensor& mask, PerDime
                            list_str(self.sizes()), " at dimension ", first + i));
     }
   }
-  const Tensor found = nonzero(mask, context);
+  const Tensor found = coordinates(mask);
   for (size_t i = 0; i < mask.sizes().size(); ++i) {
     indices.emplace_back(Tensor(found.storage(), found.offset() + found.stride(1) * int64_t(i),
                                 Dims{found.size(0)}, Dims{1}, Dtype::kInt64));
   }
-}
-
-PerDimension per_dimension(const char* op, const Tensor& self, std::span<const Tensor* const> given,
-                           const OpContext& context) {
-  PerDimension indices;
-  for (const Tensor* index : given) {
-    if (index == nullptr || !index->defined()) {
-      indices.emplace_back(std::nullopt);
-      continue;
-    }
-    require_dtype(op, "an index", *index,
-                  {Dtype::kInt64, Dtype::kInt32, Dtype::kBool, Dtype::kUint8});
-    if (index->dtype() == Dtype::kBool || index->dtype() == Dtype::kUint8) {
-      append_mask(op, self, *index, indices, context);
-    } else {
-      indices.emplace_back(*index);
-    }
-  }
-  if (indices.size() > self.sizes().size()) {
-    throw ShapeError(str(op, ": ", indices.size(), " indices for ", describe(self), ", which has ",
-                         self.dim(), " dimensions"));
-  }
-  indices.resize(self.sizes().size());
-  return indices;
 }
 
 // Adds stride * index of one dimension to the block's offsets.
@@ -126,24 +97,57 @@ void fill_sizes(IndexPlan& plan, const Tensor& self, const Layout& layout, const
 
 }  // namespace
 
-IndexPlan plan_index(const char* op, const Tensor& self, std::span<const Tensor* const> given,
-                     const OpContext& context) {
-  const PerDimension indices = per_dimension(op, self, given, context);
+PerDimension per_dimension(const char* op, const Tensor& self, std::span<const Tensor* const> given,
+                           const std::function<Tensor(const Tensor& mask)>& coordinates) {
+  PerDimension indices;
+  for (const Tensor* index : given) {
+    if (index == nullptr || !index->defined()) {
+      indices.emplace_back(std::nullopt);
+      continue;
+    }
+    require_dtype(op, "an index", *index,
+                  {Dtype::kInt64, Dtype::kInt32, Dtype::kBool, Dtype::kUint8});
+    if (index->dtype() == Dtype::kBool || index->dtype() == Dtype::kUint8) {
+      append_mask(op, self, *index, indices, coordinates);
+    } else {
+      indices.emplace_back(*index);
+    }
+  }
+  if (indices.size() > self.sizes().size()) {
+    throw ShapeError(str(op, ": ", indices.size(), " indices for ", describe(self), ", which has ",
+                         self.dim(), " dimensions"));
+  }
+  indices.resize(self.sizes().size());
+  return indices;
+}
+
+IndexPlan plan_geometry(const char* op, const Tensor& self, const PerDimension& indices,
+                        Dims& block) {
   std::vector<Dims> index_sizes;
   for (const auto& index : indices) {
     if (index) index_sizes.push_back(index->sizes());
   }
-  const Dims block = broadcast_sizes(op, index_sizes);
-
+  block = broadcast_sizes(op, index_sizes);
   IndexPlan plan;
   fill_sizes(plan, self, split_dimensions(indices), block);
   plan.operands.push_back(plan.self_strides);
+  for (const auto& index : indices) {
+    if (index) plan.operands.push_back(strides_over(*index, block, plan.block_first, plan.sizes));
+  }
+  return plan;
+}
+
+IndexPlan plan_index(const char* op, const Tensor& self, std::span<const Tensor* const> given,
+                     const OpContext& context) {
+  const PerDimension indices =
+      per_dimension(op, self, given, [&](const Tensor& mask) { return nonzero(mask, context); });
+  Dims block;
+  IndexPlan plan = plan_geometry(op, self, indices, block);
   plan.offsets = empty(block, Dtype::kInt64, context);
   std::fill_n(plan.offsets.data_as<int64_t>(), plan.offsets.numel(), 0);
   for (size_t dim = 0; dim < indices.size(); ++dim) {
     if (!indices[dim]) continue;
     add_offsets(op, *indices[dim], plan.offsets, dim, self.size(dim), self.stride(dim), context);
-    plan.operands.push_back(strides_over(*indices[dim], block, plan.block_first, plan.sizes));
   }
   return plan;
 }

@@ -1,6 +1,8 @@
 // Where the elements of self[indices] lie in `self`.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +24,18 @@ struct IndexPlan {
   [[nodiscard]] const int64_t* offset_data() const { return offsets.data_as<const int64_t>(); }
 };
 
+/// One index tensor (int32 or int64) per dimension of self; nothing where the whole dimension is
+/// taken.
+using PerDimension = std::vector<std::optional<Tensor>>;
+/// Gives every dimension of `self` its index; `coordinates(mask)` is nonzero(mask), int64
+/// [count, rank] with a unit stride along each column. @throws DtypeError, ShapeError.
+PerDimension per_dimension(const char* op, const Tensor& self, std::span<const Tensor* const> given,
+                           const std::function<Tensor(const Tensor& mask)>& coordinates);
+/// All of the plan but the offsets; sizes of the block are those of all indices broadcast.
+IndexPlan plan_geometry(const char* op, const Tensor& self, const PerDimension& indices,
+                        Dims& block);
+
+/// On the CPU.
 IndexPlan plan_index(const char* op, const Tensor& self, std::span<const Tensor* const> indices,
                      const OpContext& context);
 

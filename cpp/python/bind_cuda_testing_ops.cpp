@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "memory/cuda_pool_allocator.h"
 #include "ops/cuda/cublas.h"
 #include "ops/cuda/library_search.h"
 #include "ops/cuda/matmul_layout.h"
+#include "ops/cuda/random.h"
 #include "python/bind_cuda_testing.h"
 #include "python/bindings.h"
 #include "python/gil.h"
@@ -32,10 +34,31 @@ std::pair<int64_t, int64_t> cublas_counts() {
   return {counts.handles, counts.plans};
 }
 
+/// A GraphRandom over the device's pool and the random numbers of the process.
+class GraphRandomObject {
+ public:
+  GraphRandomObject(int index, uintptr_t stream)
+      : random_(cuda_device(index), cuda_allocator(index), stream_ref(stream)) {}
+  py::object scope(const py::function& body) {
+    const gpu::GraphRandomScope scope(random_);
+    return body();
+  }
+  void advance(uintptr_t stream) { random_.advance(RandomState::current(), stream_ref(stream)); }
+  [[nodiscard]] bool is_used() const { return random_.is_used(); }
+
+ private:
+  gpu::GraphRandom random_;
+};
+
 }  // namespace
 
 void bind_cuda_ops_testing(py::module_& m) {
   const py::call_guard<GilRelease> no_gil;
+  py::class_<GraphRandomObject>(m, "GraphRandom", py::release_gil_before_calling_cpp_dtor())
+      .def(py::init<int, uintptr_t>(), no_gil)
+      .def("scope", &GraphRandomObject::scope, "Calls body() with it current.")
+      .def("advance", &GraphRandomObject::advance, no_gil)
+      .def_property_readonly("is_used", &GraphRandomObject::is_used);
   m.def("column_major", &column_major);
   m.def("require_cublas", &gpu::require_cublas, no_gil, "Opens cuBLAS; its path.");
   m.def("trim_cublas", &gpu::trim_cublas, no_gil);

@@ -1,9 +1,10 @@
-"""GPU operators over the fake driver and the fake cuBLAS; tests/gpu runs the same tests on a GPU."""
+"""GPU operators over the fake driver and the fake cuBLAS, and with ``-m gpu`` on a GPU."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 
 from cuda_fake.fake import LIBRARIES, FakeDriver
 from cuda_ops.fake_cublas import FakeCublas
-from cudaexec._core import _testing
+from cudaexec._core import _set_package_folders, _testing
 
 if TYPE_CHECKING:
     from cuda_ops.device_call import World
@@ -19,8 +20,18 @@ if TYPE_CHECKING:
 
 def emulate_kernels() -> None:
     """Makes the fake driver run our kernels on the CPU."""
+    assert kernels().emulation_register() > 0
+
+
+def kernels() -> ctypes.CDLL:
     library = ctypes.CDLL(str(LIBRARIES / "libcudaexec_emulated_kernels.so"))
-    assert library.emulation_register() > 0
+    library.emulation_take_traps.restype = ctypes.c_int64
+    return library
+
+
+def take_traps() -> int:
+    """Threads that stopped at a failed check since the last call."""
+    return int(kernels().emulation_take_traps())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,9 +79,32 @@ def cublas(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCu
 
 
 @pytest.fixture
-def world(cublas: FakeCublas) -> Iterator[World]:
+def fake_world(cublas: FakeCublas) -> Iterator[World]:
     from cuda_ops.device_call import World
 
     made = World()
+    made.take_traps = take_traps
+    take_traps()
     yield made
     made.close()
+    assert take_traps() == 0
+
+
+@pytest.fixture
+def gpu_world() -> Iterator[World]:
+    from cuda_ops.device_call import World
+
+    problem = _testing.cuda.problem()
+    if problem is not None:
+        pytest.skip(problem)
+    _set_package_folders(sys.path)
+    made = World()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["fake", pytest.param("gpu", marks=pytest.mark.gpu)])
+def world(request: pytest.FixtureRequest) -> World:
+    """The fake device, and with ``-m gpu`` a real one."""
+    made: World = request.getfixturevalue(f"{request.param}_world")
+    return made

@@ -7,6 +7,7 @@ the call, so that results written in place are seen. torch itself needs no GPU.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,6 +46,8 @@ class World:
         self.owner = cuda.Stream(index)
         self.stream = self.owner.handle
         self.allocator = cuda.Allocator("pool", index)
+        # Over the fake driver: threads that stopped at a failed check since the last call.
+        self.take_traps: Callable[[], int] | None = None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Results of a shim as host tensors (one, or a tuple). Raises what the shim raised."""
@@ -81,11 +84,7 @@ class DeviceCall(Call):
         return _core._ops_misc.Scope(self.world.index, self.world.stream)
 
     def new_handle(self, tensor: torch.Tensor) -> ctypes.c_void_p:
-        nbytes = element_span(tensor) * tensor.element_size()
-        memory = DeviceMemory(self.world, nbytes)
-        self.memory.append((memory, tensor, nbytes))
-        if nbytes > 0:
-            self.world.to_device(memory.address, tensor, nbytes)
+        memory = self.memory_of(tensor)
         handle = ctypes.c_void_p()
         rank = tensor.dim()
         code = library().aoti_torch_create_tensor_from_blob_v2(
@@ -104,6 +103,18 @@ class DeviceCall(Call):
         )
         assert code == 0
         return handle
+
+    def memory_of(self, tensor: torch.Tensor) -> DeviceMemory:
+        """A copy of the tensor on the device; the same one if it is given twice."""
+        for memory, known, _ in self.memory:
+            if known is tensor:
+                return memory
+        nbytes = element_span(tensor) * tensor.element_size()
+        memory = DeviceMemory(self.world, nbytes)
+        self.memory.append((memory, tensor, nbytes))
+        if nbytes > 0:
+            self.world.to_device(memory.address, tensor, nbytes)
+        return memory
 
     def fetch(self, result: ctypes.c_void_p) -> torch.Tensor:
         lib = library()

@@ -27,6 +27,11 @@ from cudaexec import _core  # noqa: E402
 pytestmark = pytest.mark.torch
 
 
+@pytest.fixture
+def world(fake_world: World) -> World:
+    return fake_world
+
+
 def linear(world: World, rows: int = 3) -> None:
     """A linear layer as generated code calls it."""
     x, weight, bias = torch.randn(rows, 8), torch.randn(6, 8), torch.randn(6)

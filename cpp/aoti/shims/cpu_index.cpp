@@ -1,6 +1,8 @@
 // Advanced indexing and masks: what generated code calls.
 #include "aoti/shims/fence.h"
 #include "aoti/shims/operands.h"
+#include "ops/cuda/device_tensor.h"
+#include "ops/cuda/index.h"
 #include "ops/index.h"
 #include "ops/operand.h"
 #include "tensor/strided_copy.h"
@@ -27,6 +29,16 @@ CUDAEXEC_SHIM int32_t aoti_torch_index_put_out(AtenTensorHandle out, AtenTensorH
   CUDAEXEC_SHIM_BEGIN
   const auto list = shims::tensor_list(indices, num_indices);
   const cudaexec::Tensor& target = tensor_from(out);
+  if (!target.device().is_cpu()) {
+    const auto context = current_op_context();
+    const cudaexec::Tensor& old = tensor_from(self);
+    auto& device = cudaexec::gpu::common_device("index_put", {{"out", &target}, {"self", &old}});
+    if (target.data() != old.data()) {
+      cudaexec::gpu::copy(device, target, old, context.stream);
+    }
+    cudaexec::gpu::index_put(target, list, tensor_from(values), accumulate, context);
+    return 0;
+  }
   if (target.data() != tensor_from(self).data()) cudaexec::strided_copy(target, tensor_from(self));
   ops::index_put(target, list, tensor_from(values), accumulate, current_op_context());
   CUDAEXEC_SHIM_END

@@ -10,6 +10,13 @@ using cudaexec::tensor_from;
 namespace ops = cudaexec::ops;
 namespace shims = cudaexec::shims;
 
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_scatter_src_out(AtenTensorHandle, AtenTensorHandle, int64_t,
+                                                      AtenTensorHandle, AtenTensorHandle);
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_scatter_reduce_two_out(AtenTensorHandle, AtenTensorHandle,
+                                                             int64_t, AtenTensorHandle,
+                                                             AtenTensorHandle, const char*,
+                                                             int32_t);
+
 CUDAEXEC_SHIM int32_t aoti_torch_cpu_scatter_src_out(AtenTensorHandle out, AtenTensorHandle self,
                                                      int64_t dim, AtenTensorHandle index,
                                                      AtenTensorHandle src) {
@@ -22,7 +29,9 @@ CUDAEXEC_SHIM int32_t aoti_torch_cpu_scatter_src_out(AtenTensorHandle out, AtenT
 CUDAEXEC_SHIM int32_t aoti_torch_scatter_out(AtenTensorHandle out, AtenTensorHandle self,
                                              int64_t dim, AtenTensorHandle index,
                                              AtenTensorHandle src) {
-  return aoti_torch_cpu_scatter_src_out(out, self, dim, index, src);
+  return tensor_from(out).device().is_cpu()
+             ? aoti_torch_cpu_scatter_src_out(out, self, dim, index, src)
+             : aoti_torch_cuda_scatter_src_out(out, self, dim, index, src);
 }
 
 CUDAEXEC_SHIM int32_t aoti_torch_cpu_scatter_value_out(AtenTensorHandle out, AtenTensorHandle self,
@@ -47,7 +56,10 @@ CUDAEXEC_SHIM int32_t aoti_torch_scatter_reduce_out(AtenTensorHandle out, AtenTe
                                                     int64_t dim, AtenTensorHandle index,
                                                     AtenTensorHandle src, const char* reduce,
                                                     int32_t include_self) {
-  return aoti_torch_cpu_scatter_reduce_two_out(out, self, dim, index, src, reduce, include_self);
+  return tensor_from(out).device().is_cpu() ? aoti_torch_cpu_scatter_reduce_two_out(
+                                                  out, self, dim, index, src, reduce, include_self)
+                                            : aoti_torch_cuda_scatter_reduce_two_out(
+                                                  out, self, dim, index, src, reduce, include_self);
 }
 
 CUDAEXEC_SHIM int32_t aoti_torch_cpu_index_reduce(AtenTensorHandle self, int64_t dim,

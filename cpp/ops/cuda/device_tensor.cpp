@@ -73,6 +73,17 @@ Tensor clone(CudaDevice& device, const Tensor& tensor, const OpContext& context)
   return result;
 }
 
+Tensor dim_last(const Tensor& self, size_t dim) {
+  Dims sizes = self.sizes();
+  Dims strides = self.strides();
+  if (sizes.empty()) return {self.storage(), self.offset(), Dims{1}, Dims{1}, self.dtype()};
+  for (size_t i = dim; i + 1 < sizes.size(); ++i) {
+    std::swap(sizes[i], sizes[i + 1]);
+    std::swap(strides[i], strides[i + 1]);
+  }
+  return {self.storage(), self.offset(), std::move(sizes), std::move(strides), self.dtype()};
+}
+
 bool may_overlap(const Tensor& a, const Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   const auto [a_begin, a_end] = bounds(a);

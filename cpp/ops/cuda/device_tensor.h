@@ -33,6 +33,11 @@ Tensor contiguous(CudaDevice& device, const Tensor& tensor, const OpContext& con
 /// A copy with torch's strides for torch.empty_like.
 Tensor clone(CudaDevice& device, const Tensor& tensor, const OpContext& context);
 
+/// The view with dimension `dim` moved to the end; a scalar becomes [1].
+Tensor dim_last(const Tensor& self, size_t dim);
+/// The tensor itself if it has that dtype, else a contiguous copy converted as Tensor.to does.
+Tensor convert(CudaDevice& device, const Tensor& tensor, Dtype dtype, const OpContext& context);
+
 /// Whether elements of the two may share memory.
 bool may_overlap(const Tensor& a, const Tensor& b);
 

@@ -32,6 +32,9 @@ struct Registration {
   Registration(const char* name, size_t nbytes, Body body);
 };
 
+/// Ends the thread that calls it, as a failed assertion ends a kernel.
+[[noreturn]] void trap();
+
 /// Lets the other threads of the block come to the same place.
 void wait_for_block();
 
@@ -43,6 +46,10 @@ void wait_for_block();
 #define gridDim ::emulation::position.grid_size
 
 inline void __syncthreads() { emulation::wait_for_block(); }
+[[noreturn]] inline void __trap() { emulation::trap(); }
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);
+}
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((static_cast<uint64_t>(a) * b) >> 32);
 }

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "driver/fake.h"
@@ -37,6 +39,7 @@ struct Fiber {
   ucontext_t context{};
   void* stack = nullptr;
   bool busy = false;
+  bool broken = false;  // ended in the middle: starts anew
   Index thread;
 };
 
@@ -50,6 +53,7 @@ struct Scheduler {
 };
 
 Scheduler scheduler;
+int64_t traps = 0;
 std::mutex mutex;
 
 void fiber_main() {
@@ -63,7 +67,9 @@ void fiber_main() {
 
 Fiber* free_fiber() {
   for (const std::unique_ptr<Fiber>& fiber : scheduler.fibers) {
-    if (!fiber->busy) return fiber.get();
+    if (fiber->busy) continue;
+    if (std::exchange(fiber->broken, false)) makecontext(&fiber->context, fiber_main, 0);
+    return fiber.get();
   }
   auto made = std::make_unique<Fiber>();
   made->stack = mmap(nullptr, kStackNbytes, PROT_READ | PROT_WRITE,
@@ -115,6 +121,7 @@ const Kernel* find(const std::string& name) {
 
 void run(const FakeLaunch* launch) {
   const std::lock_guard lock(mutex);
+  if (traps > 0) return;  // the device cannot be used any more
   const Kernel* kernel = find(launch->name);
   if (kernel == nullptr || launch->count != 1 || launch->sizes[0] != kernel->nbytes) std::abort();
   scheduler.body = kernel->body;
@@ -137,6 +144,15 @@ Registration::Registration(const char* name, size_t nbytes, Body body) {
   kernels().push_back({name, nbytes, body});
 }
 
+void trap() {
+  Fiber* self = scheduler.current;
+  ++traps;
+  self->broken = true;
+  self->busy = false;
+  swapcontext(&self->context, &scheduler.context);
+  std::abort();
+}
+
 void wait_for_block() {
   Fiber* self = scheduler.current;
   swapcontext(&self->context, &scheduler.context);
@@ -150,4 +166,10 @@ extern "C" __attribute__((visibility("default"))) int emulation_register() {
     fakecuda_register_kernel(kernel.name, &kernel.nbytes, 1, &emulation::run);
   }
   return static_cast<int>(emulation::kernels().size());
+}
+
+/// Threads that stopped at __trap() since the last call.
+extern "C" __attribute__((visibility("default"))) int64_t emulation_take_traps() {
+  const std::lock_guard lock(emulation::mutex);
+  return std::exchange(emulation::traps, 0);
 }
