@@ -5,6 +5,7 @@ set(CUDAEXEC_DEVICE_CODE
     embedding.cu
     index.cu
     nonzero.cu
+    pool.cu
     random.cu
     scan.cu
     sort.cu

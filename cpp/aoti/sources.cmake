@@ -33,6 +33,7 @@ set(CUDAEXEC_AOTI_SOURCES
     aoti/shims/cuda_embedding.cpp
     aoti/shims/cuda_index.cpp
     aoti/shims/cuda_linear.cpp
+    aoti/shims/cuda_pool.cpp
     aoti/shims/cuda_random.cpp
     aoti/shims/cuda_scan.cpp
     aoti/shims/cuda_scatter.cpp

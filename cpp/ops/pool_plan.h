@@ -10,6 +10,7 @@
 #include "device/thread_pool.h"
 #include "ops/op_context.h"
 #include "ops/operand.h"
+#include "ops/pool.h"
 
 namespace cudaexec::ops {
 
@@ -39,6 +40,14 @@ struct PoolPlan {
 PoolPlan plan_pool(const char* op, const Tensor& self, size_t rank, const OpContext& context);
 /// Sets out_sizes from the windows.
 void set_output(PoolPlan& plan, const Windows& windows);
+
+/// Value `at` of a list of one value or `rank` values; `fallback` if the list is empty.
+/// @throws InputError for another length or a value below `least`.
+int64_t pool_setting(const char* op, const char* name, std::span<const int64_t> values, size_t at,
+                     size_t rank, int64_t fallback, int64_t least);
+/// Windows along dimension `at` of `rank`, which is `size` long. @throws InputError, ShapeError.
+AxisWindows sliding_axis(const char* op, const PoolWindow& window, size_t at, size_t rank,
+                         int64_t size);
 
 /// Windows over depth 1, for the dimension that planes lack.
 AxisWindows whole_axis();

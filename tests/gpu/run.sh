@@ -60,7 +60,7 @@ run_stage() {
     gpu)
       # Eight processes compile at once, each with two of Inductor's own.
       export TORCHINDUCTOR_COMPILE_THREADS=2
-      pytests -n 8 -m "gpu and not alone" tests/gpu --junitxml="$WORK/logs/gpu.xml" ;;
+      pytests -n 8 -m "gpu and not alone" tests/gpu tests/cuda_ops --junitxml="$WORK/logs/gpu.xml" ;;
     compilers) pytests -m gpu tests/gpu/test_gpu_compilers.py ;;
     sanitizer)
       mkdir -p "$WORK/sanitizer" && "$PYTHON" tests/gpu/sanitizer_subset.py --export "$WORK/sanitizer" &&

@@ -11,6 +11,7 @@ set(CUDAEXEC_OPS_CUDA_SOURCES
     ops/cuda/matmul.cpp
     ops/cuda/matmul_layout.cpp
     ops/cuda/nonzero.cpp
+    ops/cuda/pool.cpp
     ops/cuda/random.cpp
     ops/cuda/scan.cpp
     ops/cuda/scatter.cpp
