@@ -108,3 +108,29 @@ CUDAEXEC_KERNEL(cudaexec_unravel, UnravelArgs, kIndexThreads) {
     position = quotient;
   }
 }
+
+CUDAEXEC_KERNEL(cudaexec_repeat, RepeatArgs, kIndexThreads) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kIndexThreads + threadIdx.x;
+  if (i < a.length && a.sums[i] < (i == 0 ? 0 : a.sums[i - 1])) {
+    __trap();
+    return;
+  }
+  if (i >= a.count) return;
+  int64_t low = 0;
+  int64_t high = a.length;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (a.sums[middle] > i) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  if (low == a.length) {  // more places than the counts give
+    __trap();
+  } else if (a.wide != 0) {
+    static_cast<int64_t*>(a.out)[i] = low;
+  } else {
+    static_cast<int32_t*>(a.out)[i] = static_cast<int32_t>(low);
+  }
+}

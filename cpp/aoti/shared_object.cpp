@@ -18,6 +18,7 @@
 #include "device/cpu_features.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/module_tracker.h"
+#include "ops/cuda/cublas.h"
 
 namespace cudaexec {
 namespace {
@@ -53,8 +54,8 @@ void check_fits(const ElfReport& report, const std::string& name) {
   const std::string missing =
       report.isa.empty() ? std::string() : CpuFeatures::host().missing_for_level(report.isa);
   if (!missing.empty()) {
-    throw TargetError(str("library '", name, "' is compiled for ", report.isa,
-                          ", this CPU runs ", CpuFeatures::host().level(), " (it lacks ", missing,
+    throw TargetError(str("library '", name, "' is compiled for ", report.isa, ", this CPU runs ",
+                          CpuFeatures::host().level(), " (it lacks ", missing,
                           "); export with a variant for this CPU"));
   }
   if (glibc_is_older_than(report.min_glibc)) {
@@ -98,6 +99,7 @@ std::shared_ptr<SharedObject> SharedObject::open(std::span<const std::byte> imag
   if (needs(elf.needed(), "libcuda.so.1")) (void)cuda::driver();
   const ElfReport report = inspect_elf(image, name);
   check_fits(report, name);
+  gpu::require_called_libraries(report.undefined, name);
   std::shared_ptr<SharedObject> library(new SharedObject);
   library->name_ = name;
   {

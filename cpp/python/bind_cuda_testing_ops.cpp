@@ -60,6 +60,10 @@ void bind_cuda_ops_testing(py::module_& m) {
       .def("advance", &GraphRandomObject::advance, no_gil)
       .def_property_readonly("is_used", &GraphRandomObject::is_used);
   m.def("column_major", &column_major);
+  m.def("require_called_libraries",
+        [](const std::vector<std::string>& undefined, const std::string& name) {
+          gpu::require_called_libraries(undefined, name);
+        });
   m.def("require_cublas", &gpu::require_cublas, no_gil, "Opens cuBLAS; its path.");
   m.def("trim_cublas", &gpu::trim_cublas, no_gil);
   m.def("reset_cublas", &gpu::reset_cublas, no_gil);

@@ -242,6 +242,22 @@ def test_a_missing_library_says_what_to_install(
     world.close()
 
 
+def test_a_program_that_needs_it_is_refused_when_it_is_opened(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDAEXEC_CUBLAS", raising=False)
+    needs = ["aoti_torch_empty_strided", "aoti_torch_cuda_addmm_out", "aoti_torch_cuda_mm_out"]
+    cuda.require_called_libraries(needs, "decode")  # no driver is in use: nobody can run it
+    world = World()
+    cuda.require_called_libraries(needs[:1], "decode")
+    with pytest.raises(
+        cudaexec.NotSupported,
+        match=r"'decode' calls aoti_torch_cuda_addmm_out, aoti_torch_cuda_mm_out, by cuBLAS: .*pip",
+    ):
+        cuda.require_called_libraries(needs, "decode")
+    world.close()
+
+
 def test_another_library_is_refused(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDAEXEC_CUBLAS", str(LIBRARIES / "libcudaexec_fakecuda.so"))
     with pytest.raises(cudaexec.NotSupported, match="it lacks: cublasLtCreate"):

@@ -198,6 +198,20 @@ def test_nan_wins_in_extremes(world: World) -> None:
         torch.testing.assert_close(out, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_repeat_interleave(world: World, dtype: torch.dtype) -> None:
+    for counts in ([2, 0, 3, 1], [0], [], [1] * 700, [0, 0, 500]):
+        repeats = torch.tensor(counts, dtype=dtype)
+        expected = torch.repeat_interleave(repeats)
+        for size in (None, sum(counts)):
+            ours = world.call("repeat_interleave_Tensor", repeats, size)
+            assert torch.equal(ours, expected) and ours.dtype == dtype
+    if world.take_traps is not None:
+        for counts, size in (([2, -1, 3], 4), ([1, 1], 3)):
+            world.call("repeat_interleave_Tensor", torch.tensor(counts), size)
+            assert world.take_traps() > 0
+
+
 def test_wrong_operands_are_named(world: World) -> None:
     with pytest.raises(cudaexec.DtypeError, match="index_put: self is .* and values is"):
         world.call("index_put", torch.zeros(3), [torch.tensor([0])], torch.zeros(1).half(), False)

@@ -64,3 +64,12 @@ CUDAEXEC_SHIM int32_t aoti_torch_cuda_masked_scatter(AtenTensorHandle self, Aten
                                           current_op_context()));
   CUDAEXEC_SHIM_END
 }
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_repeat_interleave_Tensor(AtenTensorHandle repeats,
+                                                               int64_t* output_size,
+                                                               AtenTensorHandle* ret0) {
+  CUDAEXEC_SHIM_BEGIN
+  shims::give({ret0},
+              gpu::repeat_interleave(tensor_from(repeats), output_size, current_op_context()));
+  CUDAEXEC_SHIM_END
+}

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -272,6 +273,23 @@ std::string require_cublas() {
   Lanes& all = lanes();
   const std::lock_guard lock(all.mutex);
   return library_locked(all).path;
+}
+
+void require_called_libraries(std::span<const std::string> undefined, const std::string& name) {
+  constexpr std::string_view kUsers[] = {"aoti_torch_cuda_mm_out",  "aoti_torch_cuda_addmm_out",
+                                         "aoti_torch_cuda_bmm_out", "aoti_torch_cuda_baddbmm_out",
+                                         "aoti_torch_cuda_addmv",   "aoti_torch_cuda_addbmm"};
+  std::string called;
+  for (const std::string& symbol : undefined) {
+    if (std::find(std::begin(kUsers), std::end(kUsers), symbol) == std::end(kUsers)) continue;
+    called += str(called.empty() ? "" : ", ", symbol);
+  }
+  if (called.empty() || cuda::driver_if_initialised() == nullptr) return;
+  try {
+    require_cublas();
+  } catch (const NotSupported& error) {
+    throw NotSupported(str("library '", name, "' calls ", called, ", by cuBLAS: ", error.what()));
+  }
 }
 
 CublasCounts cublas_counts() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/export.h"
@@ -39,6 +40,12 @@ CUDAEXEC_API bool cublas_multiply(CudaDevice& device, const CublasProduct& produ
 
 /// Opens the library if nobody has. Returns its path. @throws NotSupported, DeviceError.
 CUDAEXEC_API std::string require_cublas();
+
+/// For a program about to be opened: if it calls functions that need cuBLAS, opens it. `undefined`
+/// are the functions that it wants, `name` is the program's. Nothing without a driver.
+/// @throws NotSupported naming the program, the functions and what to install.
+CUDAEXEC_API void require_called_libraries(std::span<const std::string> undefined,
+                                           const std::string& name);
 
 /// Handles and remembered choices of all devices.
 struct CublasCounts {

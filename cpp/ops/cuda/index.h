@@ -32,6 +32,11 @@ CUDAEXEC_API Tensor masked_select(const Tensor& self, const Tensor& mask, const 
 CUDAEXEC_API Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source,
                                    const OpContext& context);
 
+/// Indices i, each repeats[i] times, of the dtype of `repeats`. Waits unless `output_size` is
+/// given; counts below 0 or a larger `output_size` stop the kernel.
+CUDAEXEC_API Tensor repeat_interleave(const Tensor& repeats, const int64_t* output_size,
+                                      const OpContext& context);
+
 /// Sizes for a kernel. @throws NotSupported for more than kMaxIndexRank dimensions.
 cuda::IndexShape index_shape(const char* op, std::span<const int64_t> sizes);
 /// Strides in bytes.

@@ -128,6 +128,15 @@ struct TakeArgs {
   int64_t count;
 };
 
+/// out[i] = the first j with sums[j] > i; sums of counts that are not negative.
+struct RepeatArgs {
+  const int64_t* sums;
+  void* out;
+  int64_t length;  // of sums
+  int64_t count;   // of out
+  int32_t wide;    // int64 results, else int32
+};
+
 /// out[i] = ranks[i] < 0 ? self[i] : source[ranks[i]]; contiguous.
 struct MaskedScatterArgs {
   const void* self;

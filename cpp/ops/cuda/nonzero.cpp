@@ -1,12 +1,14 @@
 // nonzero and what masks select.
-#include <optional>
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
 #include "base/str.h"
+#include "device/cuda/host_work.h"
 #include "ops/cuda/device_tensor.h"
 #include "ops/cuda/index.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/scan.h"
 #include "ops/operand.h"
 
 namespace cudaexec::gpu {
@@ -45,9 +47,11 @@ int64_t read_total(const char* op, CudaDevice& device, const Tensor& starts, Str
                            "while a CUDA graph is being captured"));
   }
   int64_t total = 0;
+  HostWork work(device, stream);
   const int64_t* last = starts.data_as<const int64_t>() + starts.numel() - 1;
+  work.begin();
   device.copy(&total, Device{}, last, device.device(), sizeof total, stream);
-  device.synchronize(stream);
+  work.wait();
   return total;
 }
 
@@ -128,6 +132,26 @@ Tensor masked_select(const Tensor& self, const Tensor& mask, const OpContext& co
   const cuda::TakeArgs args{values.data(), positions.data_as<const int64_t>(), result.data(),
                             positions.numel()};
   launch(device, kMoves, str("cudaexec_take_", self.itemsize()), args, blocks_for(args.count),
+         context.stream);
+  return result;
+}
+
+Tensor repeat_interleave(const Tensor& repeats, const int64_t* output_size,
+                         const OpContext& context) {
+  constexpr const char* kOp = "repeat_interleave";
+  CudaDevice& device = common_device(kOp, {{"repeats", &repeats}});
+  ops::require_index(kOp, "repeats", repeats);
+  ops::require_rank(kOp, "repeats", repeats, 1);
+  const int64_t length = repeats.numel();
+  if (length == 0) return empty(device, Dims{0}, repeats.dtype(), context);
+  const Tensor sums = cumsum(repeats, 0, Dtype::kInt64, context);
+  const int64_t total =
+      output_size != nullptr ? *output_size : read_total(kOp, device, sums, context.stream);
+  if (total < 0) throw InputError(str(kOp, ": repeats add up to ", total, "; expected 0 or more"));
+  Tensor result = empty(device, Dims{total}, repeats.dtype(), context);
+  const cuda::RepeatArgs args{sums.data_as<const int64_t>(), result.data(), length, total,
+                              repeats.dtype() == Dtype::kInt64};
+  launch(device, kImage, "cudaexec_repeat", args, blocks_for(std::max(total, length)),
          context.stream);
   return result;
 }
