@@ -245,6 +245,8 @@ void Container::bind_blob(std::span<const std::byte> blob, std::shared_ptr<void>
   call(scope, "load its constants", [&] {
     return functions_->update_from_blob(handle_, reinterpret_cast<const uint8_t*>(blob.data()));
   });
+  // What was copied on the default stream is there for runs on any other.
+  if (gpu_ != nullptr) gpu_->synchronize(StreamRef());
   blob_owner_ = std::move(owner);
   bound_ = true;
 }

@@ -166,12 +166,11 @@ std::string repr(const PyModule& self) {
 using Class = py::class_<PyModule, std::shared_ptr<PyModule>>;
 
 void bind_state(Class& cls) {
-  cls.def(
-         "memory_stats", &memory_stats,
-         "Bytes in use, by purpose.\n\n"
-         "weights_mapped (used in place from the file), weights_private, weights_device (on a GPU),\n"
-         "state (mutable buffers),\n"
-         "working_current, working_peak, cached (trim() returns it).")
+  cls.def("memory_stats", &memory_stats,
+          "Bytes in use, by purpose.\n\n"
+          "weights_mapped (used in place from the file), weights_private, weights_device (on a "
+          "GPU),\n"
+          "state (mutable buffers), working_current, working_peak, cached (trim() returns it).")
       .def("trim", &trim,
            "Returns cached memory to the system; gives the bytes released.\n\n"
            "Also lets go of inputs that were kept until the GPU had read them.")

@@ -112,8 +112,8 @@ class Module:
     def memory_stats(self) -> dict[str, int]:
         """Bytes in use, by purpose.
 
-        weights_mapped (used in place from the file), weights_private, state (mutable buffers),
-        working_current, working_peak, cached (trim() returns it).
+        weights_mapped (used in place from the file), weights_private, weights_device (on a GPU),
+        state (mutable buffers), working_current, working_peak, cached (trim() returns it).
         """
 
     def method(self, name: str) -> Method:

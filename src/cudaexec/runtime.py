@@ -30,9 +30,10 @@ def load(
         pte: path of the program.
         ptd: path of the weights; None for the file of the same name ending in ``.ptd`` beside the
             program, if the program needs one.
-        device: ``"cpu"``; None for the device that the program was exported for.
+        device: ``"cpu"``, ``"cuda"`` (the first GPU) or ``"cuda:<index>"``; None for the first GPU
+            if the program has code for it, else the CPU.
         cuda_graph: replay calls as CUDA graphs; for CUDA programs only.
-        options: threads, verification, memory limit, code variant.
+        options: threads, verification, memory limit (of the program's device), code variant.
 
     Returns:
         The module: call it as the model was called.
@@ -42,8 +43,8 @@ def load(
         VersionError: a file needs another version of cudaexec.
         WeightsError: the weights are missing, damaged, or of another model.
         TargetError: no code in the program runs on this machine.
-        DeviceError: the device does not exist or is not the program's.
-        NotSupported: CUDA graphs, as this build runs programs on the CPU.
+        DeviceError: the device does not exist, or the program needs a GPU and there is no driver.
+        NotSupported: CUDA graphs, which calls cannot use yet.
         FileError: a file cannot be opened or read.
         OutOfMemory: memory ran out.
 
@@ -51,8 +52,8 @@ def load(
     """
     if cuda_graph:
         raise NotSupported(
-            "load: cuda_graph=True needs a CUDA program and a build with CUDA; this build runs "
-            "programs on the CPU, where there is nothing to capture: leave cuda_graph out"
+            "load: cuda_graph=True: this version does not capture calls into CUDA graphs; leave "
+            "cuda_graph out"
         )
     _set_package_folders([folder for folder in sys.path if isinstance(folder, str)])
     return Module._load(

@@ -3,7 +3,9 @@
 //   SCALE: y = x * w + k     w on the GPU, k on the host
 //   COUNT: total += x; y = total * w
 //   READ:  y = total; n = the first element of total, read on the host
-//   BUSY:  as SCALE with k = 0, but it fails, waits or returns what `mode`, a host input, says
+//   MLP:   y = fc2(relu(fc1(x))), as ExecuTorch's samples; without fc2's bias, which is inlined
+//   there BUSY:  as SCALE with k = 0, but it fails, waits or returns what `mode`, a host input,
+//   says
 #include <cstdint>
 #include <iostream>
 #include <stdexcept>
@@ -14,6 +16,7 @@
 #define COUNT 2
 #define READ 3
 #define BUSY 4
+#define MLP 5
 
 extern "C" {
 struct Tensor;
@@ -109,6 +112,11 @@ const std::vector<Constant> constants{{"w", "w", 1}, {"total", "total", 4}};
 #elif MODEL == READ
 constexpr int kInputs = 0, kOutputs = 2;
 const std::vector<Constant> constants{{"total", "total", 4}};
+#elif MODEL == MLP
+constexpr int kInputs = 1, kOutputs = 1;
+const std::vector<Constant> constants{{"fc1_weight", "fc1.weight", 128},
+                                      {"fc1_bias", "fc1.bias", 16},
+                                      {"fc2_weight", "fc2.weight", 64}};
 #else
 constexpr int kInputs = 2, kOutputs = 2;
 const std::vector<Constant> constants{{"w", "w", 1}};
@@ -128,10 +136,11 @@ struct Container {
     for (void* module : modules) cuModuleUnload(module);
 #endif
     if (event != nullptr) cudaEventDestroy(event);
-    if (blob != nullptr) {
-      for (Tensor* value : values) aoti_torch_delete_tensor_object(value);
-      cudaFree(blob);
+    if (blob == nullptr) return;
+    for (Tensor* value : values) {
+      if (value != nullptr) aoti_torch_delete_tensor_object(value);
     }
+    cudaFree(blob);
   }
 };
 
@@ -247,6 +256,16 @@ void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
 #if MODEL == SCALE
   scale(self, stream, x, self.values[0], y.tensor, count,
         *static_cast<float*>(data(self.values[1])));
+#elif MODEL == MLP
+  Handle z{empty(4, cuda)};
+  void* pointers[] = {data(x), data(self.values[0]), data(self.values[1]), data(self.values[2]),
+                      data(z.tensor)};
+  void* arguments[] = {&pointers[0], &pointers[1], &pointers[2], &pointers[3], &pointers[4]};
+  launch(kernel(self, self.scale, "fake_mlp"), stream, arguments);
+  const int64_t sizes[] = {1, 4};
+  const int64_t strides[] = {4, 1};
+  must(aoti_torch__reinterpret_tensor(z.tensor, 2, sizes, strides, 0, &outputs[0]));
+  return;
 #elif MODEL == COUNT
   add(self, stream, self.values[1], x, count);
   scale(self, stream, self.values[1], self.values[0], y.tensor, count, 0);
@@ -262,6 +281,8 @@ void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
   outputs[0] = y.release();
 #endif
 }
+
+size_t padded(const Constant& constant) { return (4 * constant.count + 63) / 64 * 64; }
 
 template <typename Function>
 int32_t fenced(const Function& function) {
@@ -334,8 +355,8 @@ EXPORT int32_t AOTInductorModelContainerGetConstantDtype(Container*, size_t, int
   *dtype = float32;
   return 0;
 }
-EXPORT int32_t AOTInductorModelContainerGetConstantDataSize(Container*, size_t, size_t* nbytes) {
-  *nbytes = 64;
+EXPORT int32_t AOTInductorModelContainerGetConstantDataSize(Container*, size_t i, size_t* nbytes) {
+  *nbytes = padded(constants[i]);
   return 0;
 }
 // As generated code does: a second handle of each constant, which nobody deletes.
@@ -356,15 +377,16 @@ EXPORT int32_t AOTInductorModelContainerUpdateUserManagedConstantBufferPairs(Con
 // The dense layout: copied to memory of the container's own.
 EXPORT int32_t AOTInductorModelUpdateConstantsFromBlob(Container* self, const uint8_t* bytes) {
   return fenced([&] {
-    const size_t nbytes = 64 * constants.size();
+    size_t nbytes = 0;
+    for (const Constant& constant : constants) nbytes += padded(constant);
     must(cudaMalloc(&self->blob, nbytes), "CUDA error: memory");
     must(cudaMemcpy(self->blob, bytes, nbytes, 1), "CUDA error: copy");
+    const auto* place = static_cast<const uint8_t*>(self->blob);
     for (size_t k = 0; k < constants.size(); ++k) {
-      const auto count = static_cast<int64_t>(constants[k].count);
-      Handle value{empty(count, cuda)};
-      must(cudaMemcpy(data(value.tensor), static_cast<uint8_t*>(self->blob) + 64 * k, 4 * count, 3),
-           "CUDA error: copy");
+      Handle value{empty(static_cast<int64_t>(constants[k].count), cuda)};
+      must(cudaMemcpy(data(value.tensor), place, 4 * constants[k].count, 3), "CUDA error: copy");
       self->values[k] = value.release();
+      place += padded(constants[k]);
     }
   });
 }
