@@ -205,6 +205,18 @@ def test_the_changed_header():
     assert torch_headers.without_regex(text + "std::regex again;") is None
 
 
+def test_the_container_takes_constants_in_host_memory():
+    include = Path(torch.__file__).parent / "include"
+    text = (include / torch_headers.CONTAINER_HEADER).read_text()
+    changed = torch_headers.with_host_constants(text)
+    if inductor_patches.torch_version() >= (2, 13):
+        assert changed is None
+        assert "constant_device_type" in text  # it compares with what the code expects
+    else:
+        assert "if (!user_managed && tensor_device_type != model_device_type) {" in changed
+        assert len(changed) == len(text) + len("!user_managed && ")
+
+
 def test_source_without_a_container_half_is_refused():
     with pytest.raises(ExportError, match="no container half"):
         split_source("forward", "int x;")

@@ -100,6 +100,31 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+class HostState(nn.Module):
+    """On the GPU, with a counter and a factor that stay in host memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(8.0, device="cuda"))
+        self.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("factor", torch.tensor(2.5))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.count.add_(1)
+        return x * self.factor + self.weight, self.count.clone()
+
+
+def test_constants_in_host_memory(tmp_path: Path) -> None:
+    model, x = HostState(), torch.randn(8, device="cuda")
+    cudaexec.export(model, (x,), path=tmp_path / "m.pte", target="cuda", options=FAST)
+    with cudaexec.load(tmp_path / "m.pte") as module:
+        for call in (1, 2, 3):
+            got, count = module(x)
+            assert_same(got, x * 2.5 + torch.arange(8.0, device="cuda"), 1e-6, 1e-6)
+            assert count.device.type == "cpu"
+            assert count.tolist() == [call]
+
+
 def test_methods_share_weights_and_state(
     once: Callable[[str, Callable[[Path], None]], Path],
 ) -> None:

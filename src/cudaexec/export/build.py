@@ -35,7 +35,7 @@ class _Unit:
     def key(self) -> str:
         """Return everything that the object depends on besides torch and the compiler."""
         flags = " ".join(self.flags.identity(self.optimise))
-        return "\n".join((self.kind, flags, str(len(self.flags.include_dirs)), self.text))
+        return "\n".join((self.kind, flags, self.flags.changed_headers, self.text))
 
     def digest(self) -> str:
         return hashlib.sha256(self.key().encode()).hexdigest()[:24]
@@ -98,7 +98,7 @@ class ProgramBuilder:
         if self._overlay is None:
             self._overlay = (overlay(self._cache, code.include_dirs),)
         if self._overlay[0] is not None:
-            base = base.with_first_include(str(self._overlay[0]))
+            base = base.with_changed_headers(self._overlay[0])
         wrapper_kind = "wrapper" if kind == "cpu" else "wrapper_cuda"
         wrapper = _PREFIXES[wrapper_kind] + code.wrapper
         units = [

@@ -94,12 +94,14 @@ class FlagSet:
         level: "x86-64-v3" or "x86-64-v4".
         definitions, cflags: taken over from Inductor, without the leading -D and -.
         include_dirs: torch's headers.
+        changed_headers: names the contents of those that take the place of torch's.
     """
 
     level: str
     definitions: tuple[str, ...]
     cflags: tuple[str, ...]
     include_dirs: tuple[str, ...]
+    changed_headers: str = ""
 
     @classmethod
     def from_inductor(
@@ -130,9 +132,10 @@ class FlagSet:
         names = tuple(name for name in self.definitions if not name.startswith("CPU_CAPABILITY"))
         return FlagSet("x86-64-v3", names, self.cflags, self.include_dirs)
 
-    def with_first_include(self, directory: str) -> FlagSet:
-        """Return the flags with another directory in front of torch's."""
-        return replace(self, include_dirs=(directory, *self.include_dirs))
+    def with_changed_headers(self, directory: Path) -> FlagSet:
+        """Return the flags with a directory in front of torch's, whose name stands for it."""
+        directories = (str(directory), *self.include_dirs)
+        return replace(self, include_dirs=directories, changed_headers=directory.name)
 
     def with_last_include(self, directory: str) -> FlagSet:
         """Return the flags with another directory behind torch's."""
