@@ -44,7 +44,11 @@ def test_flags():
     assert "-isystem/x/torch/include" in arguments
     assert not [a for a in arguments if "python3.11" in a]
     assert "-DCPU_CAPABILITY_AVX2" not in flags.without_vectors().arguments("-O1")
-    assert flags.identity("-O3") == flags.with_first_include("/y").identity("-O3")
+    changed = flags.with_changed_headers(Path("/cache/0123"))
+    with_both = changed.arguments("-O3")
+    assert with_both.index("-isystem/cache/0123") < with_both.index("-isystem/x/torch/include")
+    assert flags.identity("-O3") == changed.identity("-O3")
+    assert (flags.changed_headers, changed.changed_headers) == ("", "0123")
 
 
 def test_instructions_beyond_the_level_are_refused():
