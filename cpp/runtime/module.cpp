@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "memory/cuda_pool_allocator.h"
+#include "ops/cuda/cublas.h"
 #include "runtime/module_state.h"
 
 namespace cudaexec {
@@ -65,6 +66,7 @@ size_t Module::trim() {
   for (const auto& method : state_->methods) {
     if (method->pool != nullptr) method->pool->shrink(1);
   }
+  if (state_->program->gpu != nullptr) gpu::trim_cublas();
   return state_->memory->trim() + (state_->host != nullptr ? state_->host->trim() : 0);
 }
 
