@@ -174,9 +174,9 @@ void bind_state(Class& cls) {
       .def("trim", &trim,
            "Returns cached memory to the system; gives the bytes released.\n\n"
            "Also lets go of inputs that were kept until the GPU had read them.")
-      .def("state_dict", &state_dict,
+      .def("state_dict", &state_dict, py::call_guard<BindingScope>(),
            "Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError.")
-      .def("load_weights", &load_weights, py::arg("weights"),
+      .def("load_weights", &load_weights, py::arg("weights"), py::call_guard<BindingScope>(),
            "Replaces weights and buffers by name, all of them or (on an error) none.\n\n"
            "weights: names to arrays of the same dtype and shape, in host or GPU memory; the "
            "values\n"
@@ -207,7 +207,8 @@ void register_module(py::module_& m) {
   Class cls(m, "Module", py::custom_type_setup(set_call),
             "A loaded program; made by cudaexec.load(). Any number of threads may use it.");
   cls.def_static("_load", &load, py::arg("pte"), py::arg("ptd"), py::arg("device"), py::kw_only(),
-                 py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"))
+                 py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"),
+                 py::call_guard<BindingScope>())
       .def("method", &PyModule::method, py::arg("name"),
            "The method of that name.\n\n"
            "Raises InputError if there is none, TargetError or NotSupported if it cannot run here.")

@@ -103,12 +103,13 @@ void bind_conversions(py::class_<TensorObject>& cls) {
   cls.def(
          "numpy",
          [](const TensorObject& self) { return NumpyArray(array_from_tensor(self.tensor)); },
+         py::call_guard<BindingScope>(),
          "A numpy array over the same memory. bfloat16 needs the package ml_dtypes.\n\n"
          "Raises NotSupported for bfloat16 without ml_dtypes, DeviceError if not on the CPU: use\n"
          "to_host() first.")
       .def("__array__", &array_protocol, py::arg("dtype") = py::none(),
-           py::arg("copy") = py::none())
-      .def("to_host", &to_host,
+           py::arg("copy") = py::none(), py::call_guard<BindingScope>())
+      .def("to_host", &to_host, py::call_guard<BindingScope>(),
            "The tensor in host memory: this object itself if it is there, else a copy.\n\n"
            "Waits for the GPU work that makes it. Raises OutOfMemory.")
       .def("item", &item, "The one element as a Python bool, int or float.")

@@ -8,18 +8,31 @@
 
 namespace cudaexec::python {
 
+/// Around binding code that may run Python code (an import, `__dlpack__`, a constructor): the
+/// interpreter does not begin to exit meanwhile, because a thread that loses the GIL to an exiting
+/// interpreter is ended in the middle of our C++ frames. With the GIL held; nests. A thread that
+/// comes when the interpreter has begun to exit sleeps until the process ends.
+class BindingScope {
+ public:
+  BindingScope();
+  ~BindingScope();
+  BindingScope(const BindingScope&) = delete;
+  BindingScope& operator=(const BindingScope&) = delete;
+};
+
 /// Releases the GIL for its lifetime. Once the interpreter has begun to exit, other threads than
 /// the exiting one never get it back: taking it then would end the thread in the middle of C++
 /// frames, and the process with it. They sleep until the process ends.
 class GilRelease {
  public:
-  GilRelease() noexcept : state_(PyEval_SaveThread()) {}
+  GilRelease() noexcept;
   ~GilRelease();
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
 
  private:
   PyThreadState* state_;
+  int depth_;  // of BindingScopes that this interrupts
 };
 
 /// Runs `function` without the GIL and returns its result; it takes and returns plain C++ values.
@@ -29,8 +42,8 @@ decltype(auto) without_gil(Function&& function) {
   return std::forward<Function>(function)();
 }
 
-/// Closes the gate; called once by `atexit`, with the GIL held. Returns when no thread is on its
-/// way in.
+/// Closes the gate; called once by `atexit`, with the GIL held. Returns when no other thread is in
+/// a BindingScope or on its way back into one.
 void close_exit_gate();
 
 }  // namespace cudaexec::python

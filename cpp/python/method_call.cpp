@@ -77,6 +77,7 @@ py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const
 
 PyObject* fastcall(const PyMethod& method, PyObject* const* args, Py_ssize_t count,
                    PyObject* names) {
+  const BindingScope scope;
   try {
     return method.call({args, static_cast<size_t>(count), names}).release().ptr();
   } catch (...) {
@@ -87,6 +88,7 @@ PyObject* fastcall(const PyMethod& method, PyObject* const* args, Py_ssize_t cou
 
 PyObject* fastcall_on(const PyMethod& method, PyObject* const* args, Py_ssize_t count,
                       PyObject* names) {
+  const BindingScope scope;
   try {
     if (count < 1) {
       throw InputError(str("method '", method.spec().name,

@@ -25,6 +25,29 @@ for _ in range({calls}):
     method(x)
 """
 
+# The interpreter exits while threads run Python code under the binding's frames.
+EXIT_IN_PYTHON = """
+import sys, threading, numpy as np, cudaexec
+from echo_methods import echo, tensor
+sys.setswitchinterval(1e-6)
+class Slow:
+    def __init__(self): self.array = np.zeros(8, np.float32)
+    def __dlpack_device__(self):
+        sum(range(200))
+        return self.array.__dlpack_device__()
+    def __dlpack__(self, **options):
+        sum(range(2000))
+        return self.array.__dlpack__(**options)
+method = echo([tensor("x", "float32", (8,))], delay_ms=0)
+x = Slow()
+def work():
+    while True:
+        method(x)
+for _ in range(6):
+    threading.Thread(target=work, daemon=True).start()
+method(x)
+"""
+
 
 def count_for(seconds: float) -> float:
     """Additions a second by this thread."""
@@ -61,7 +84,16 @@ def test_calls_overlap() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0, 1])
 def test_exit_under_daemon_threads(delay: int) -> None:
-    code = EXIT.format(delay=delay, calls=50 if delay == 0 else 3)
+    exits_cleanly(EXIT.format(delay=delay, calls=50 if delay == 0 else 3))
+
+
+@pytest.mark.slow
+def test_exit_while_inputs_run_python_code() -> None:
+    exits_cleanly(EXIT_IN_PYTHON)
+
+
+def exits_cleanly(code: str) -> None:
+    """Run `code` in 25 processes."""
     for _ in range(25):
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", code],
@@ -132,4 +164,4 @@ def test_the_gil_is_released_in_one_way_only() -> None:
             path.read_text(),
         )
     }
-    assert users == {"gil.h", "gil.cpp"}
+    assert users == {"gil.cpp"}
