@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from torch import nn
 
 import cudaexec
 from compare import assert_same
+
+# "cuda" on a machine with a GPU (tests/gpu/run.sh cases): host inputs and results are the same.
+TARGET = os.environ.get("CUDAEXEC_CASES_TARGET", "cpu")
 
 
 class Case:
@@ -48,7 +52,13 @@ def export_case(tmp_path: Path) -> Callable[..., Case]:
             model = Function(model)
         path = tmp_path / f"case{len(cases)}.pte"
         cudaexec.export(
-            model.eval(), args, kwargs, path=path, dynamic_shapes=dynamic_shapes, target="cpu"
+            model.eval(),
+            args,
+            kwargs,
+            path=path,
+            dynamic_shapes=dynamic_shapes,
+            target=TARGET,
+            options=cudaexec.ExportOptions(gemm="cublas"),
         )
         cases.append(Case(model, path))
         return cases[-1]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds cudaexec on a machine with NVIDIA GPUs and runs what needs one, in stages chosen by name:
 #
-#   tests/gpu/run.sh [build] [cpu] [tiny] [gpu] [compilers] [sanitizer] [cycles] [two] [bench]
+#   tests/gpu/run.sh [build] [cpu] [tiny] [gpu] [cases] [compilers] [sanitizer] [cycles] [two] [bench]
 #
 # Such a machine has torch for CUDA, triton, pybind11, scikit-build-core, cmake, ninja, pytest and
 # xdist, and no network: what it lacks comes as wheels from $WHEELS. A stage that fails does not stop
@@ -61,6 +61,9 @@ run_stage() {
       # Eight processes compile at once, each with two of Inductor's own.
       export TORCHINDUCTOR_COMPILE_THREADS=2
       pytests -n 8 -m "gpu and not alone" tests/gpu tests/cuda_ops --junitxml="$WORK/logs/gpu.xml" ;;
+    cases)
+      export TORCHINDUCTOR_COMPILE_THREADS=2 CUDAEXEC_CASES_TARGET=cuda
+      pytests -n 8 tests/cases/test_[1-5]_*.py ;;
     compilers) pytests -m gpu tests/gpu/test_gpu_compilers.py ;;
     sanitizer)
       mkdir -p "$WORK/sanitizer" && "$PYTHON" tests/gpu/sanitizer_subset.py --export "$WORK/sanitizer" &&
@@ -100,7 +103,7 @@ for name in facts "$@"; do
   [ $status -ne 0 ] && failed=1
   [ $status -eq 124 ] && echo "[stopped after $left s]" >> "$log"
   echo "=== $name: status $status, $((SECONDS - begin)) s"
-  lines=30
+  lines=45
   [ "$name" = build ] && [ $status -eq 0 ] && lines=2
   tail -n $lines "$log" | cut -c1-200
   echo "$name: status $status, $((SECONDS - begin)) s" >> "$WORK/summary"
