@@ -50,7 +50,7 @@ SM90 = CodeTarget.cuda(90, 132, 0, "triton", tf32=False)
     ],
 )
 def test_targets(named, gpu, expected):
-    assert parse_targets(named, gpu_there=gpu) == expected
+    assert parse_targets(named, lambda: gpu) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,19 @@ def test_targets(named, gpu, expected):
 )
 def test_unknown_targets(named):
     with pytest.raises(ExportError, match="expected 'cpu', 'cuda'"):
-        parse_targets(named, gpu_there=True)
+        parse_targets(named, lambda: True)
+
+
+def test_the_gpu_is_not_asked_for_on_the_cpu():
+    def ask():
+        raise AssertionError("asked")
+
+    assert parse_targets("cpu", ask) == [Target("cpu")]
 
 
 def test_one_device_per_file():
     with pytest.raises(NotSupported, match="Export twice"):
-        parse_targets(["cuda", "cpu"], gpu_there=True)
+        parse_targets(["cuda", "cpu"], lambda: True)
 
 
 def test_ptx_only_where_it_runs_elsewhere(monkeypatch):
@@ -84,7 +91,7 @@ def test_ptx_only_where_it_runs_elsewhere(monkeypatch):
 
 def test_cuda_without_a_gpu(tmp_path):
     with pytest.raises(ExportError, match="torch sees none here"):
-        parse_targets("cuda", gpu_there=False)
+        parse_targets("cuda", lambda: False)
     if not torch.cuda.is_available():
         with pytest.raises(ExportError, match="torch sees none here"):
             cudaexec.export(nn.ReLU(), (torch.ones(1),), path=tmp_path / "m.pte", target="cuda:0")

@@ -78,7 +78,7 @@ def export(
     from cudaexec.export.targets import gpu_there, parse_targets
 
     check_torch_version()
-    targets = parse_targets(target, gpu_there=gpu_there())
+    targets = parse_targets(target, gpu_there)
     requests = _requests(model, args, kwargs, dynamic_shapes, methods)
     from cudaexec.export.pipeline import run_export
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cudaexec.errors import NotSupported
@@ -29,19 +29,21 @@ class Target:
     sm: int | None = None
 
 
-def parse_targets(target: str | Sequence[str] | None, *, gpu_there: bool) -> list[Target]:
+def parse_targets(
+    target: str | Sequence[str] | None, gpu_there: Callable[[], bool]
+) -> list[Target]:
     """Return the targets named: "cpu", "cuda", "cuda:<index>", "cuda:sm_<architecture>".
 
     Args:
         target: one name, several, or None for CUDA where there is a GPU and else the CPU.
-        gpu_there: whether torch sees a GPU.
+        gpu_there: whether torch sees a GPU; not asked for the CPU.
 
     Raises:
         ExportError: an unknown name, none at all, a device named twice, or CUDA without a GPU.
         NotSupported: both devices in one file.
     """
     if target is None:
-        return [Target("cuda" if gpu_there else "cpu")]
+        return [Target("cuda" if gpu_there() else "cpu")]
     names = [target] if isinstance(target, str) else list(target)
     targets = [_parse(name) for name in names]
     kinds = [item.kind for item in targets]
@@ -54,7 +56,7 @@ def parse_targets(target: str | Sequence[str] | None, *, gpu_there: bool) -> lis
         raise NotSupported(
             f"target {names}: a file holds code for one device. Export twice, into two files."
         )
-    if "cuda" in kinds and not gpu_there:
+    if "cuda" in kinds and not gpu_there():
         raise ExportError(
             f"target {names}: compiling for CUDA needs a GPU and a torch built for CUDA; torch "
             f"sees none here. Export on a machine with one; the files run on others."
