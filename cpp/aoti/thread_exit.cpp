@@ -35,14 +35,18 @@ struct Registry {
 
 void keep_only_own_in_child() noexcept;
 
+void make_mutex(pthread_mutex_t& mutex) noexcept {
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  ::pthread_mutex_init(&mutex, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
+}
+
 Registry& registry() {
   static Registry* const made = [] {
     auto* fresh = new Registry;
-    pthread_mutexattr_t attributes;
-    ::pthread_mutexattr_init(&attributes);
-    ::pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-    ::pthread_mutex_init(&fresh->mutex, &attributes);
-    ::pthread_mutexattr_destroy(&attributes);
+    make_mutex(fresh->mutex);
     ::pthread_atfork([] { ::pthread_mutex_lock(&registry().mutex); },
                      [] { ::pthread_mutex_unlock(&registry().mutex); }, keep_only_own_in_child);
     return fresh;
@@ -73,13 +77,14 @@ void run_matching(Registry& all, const Matches& matches) noexcept {
   }
 }
 
-// The other threads' objects went with them.
+// The other threads' objects went with them. The lock is made anew: the child's thread has another
+// number than the one that locked it, so it could not unlock it.
 void keep_only_own_in_child() noexcept {
   Registry& all = registry();
   const pthread_t self = ::pthread_self();
   std::erase_if(all.registrations,
                 [&](const Registration& r) { return ::pthread_equal(r.thread, self) == 0; });
-  ::pthread_mutex_unlock(&all.mutex);
+  make_mutex(all.mutex);
 }
 
 constinit thread_local bool ended __attribute__((tls_model("initial-exec"))) = false;

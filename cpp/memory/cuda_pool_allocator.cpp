@@ -123,6 +123,7 @@ void CudaPoolAllocator::free_deferred() noexcept {
 }
 
 size_t CudaPoolAllocator::trim() noexcept {
+  if (driver_if_initialised() == nullptr) return 0;  // a forked child
   free_deferred();
   try {
     const CudaGuard guard(device_);

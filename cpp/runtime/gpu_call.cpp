@@ -35,7 +35,7 @@ void GpuCall::choose_stream(const CallStream& wanted) {
                             ", the program runs on ", to_string(device_.device()),
                             "; pass a stream of that GPU"));
     }
-    stream_ = *wanted.chosen;
+    run_on(*wanted.chosen);
   }
   if (!wanted.inputs) {
     if (!wanted.chosen) stream_ = device_.thread_stream();
@@ -43,11 +43,27 @@ void GpuCall::choose_stream(const CallStream& wanted) {
   }
   CudaDevice* owner = cuda_device_of_stream(*wanted.inputs);
   const bool is_here = owner == nullptr || owner == &device_;
-  if (!wanted.chosen) stream_ = is_here ? *wanted.inputs : device_.thread_stream();
+  if (!wanted.chosen && is_here) {
+    run_on(*wanted.inputs);
+    return;
+  }
+  if (!wanted.chosen) stream_ = device_.thread_stream();
   add(is_here ? device_ : *owner, *wanted.inputs);
 }
 
+/// As `stream`, but by a handle that means the same stream in every thread, since the memory of the
+/// call is ordered on it: CUDA's per-thread default stream is ordered with one of ours.
+void GpuCall::run_on(StreamRef stream) {
+  if (cu_stream(stream) == cuda::per_thread_stream()) {
+    stream_ = device_.thread_stream();
+    add(device_, stream);
+  } else {
+    stream_ = cu_stream(stream) == cuda::legacy_stream() ? StreamRef() : stream;
+  }
+}
+
 void GpuCall::add(CudaDevice& device, StreamRef stream) {
+  if (cu_stream(stream) == cuda::legacy_stream()) stream = StreamRef();
   if (&device == &device_ && stream == stream_) return;
   const bool known = std::any_of(others_.begin(), others_.end(), [&](const Other& other) {
     return other.device == &device && other.stream == stream;

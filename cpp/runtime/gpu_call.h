@@ -35,6 +35,7 @@ class GpuCall {
     StreamRef stream;
   };
   void choose_stream(const CallStream& wanted);
+  void run_on(StreamRef stream);
   void add(CudaDevice& device, StreamRef stream);
 
   CudaDevice& device_;

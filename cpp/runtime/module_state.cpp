@@ -50,6 +50,7 @@ WorkingMemory::Owner make_memory(const Program& program, const LoadOptions& opti
 
 /// Gives what the pool of a GPU keeps back to the device, once what was freed is free.
 void return_device_memory(CudaDevice& gpu) noexcept {
+  if (cuda::driver_if_initialised() == nullptr) return;  // a forked child
   try {
     gpu.synchronize(gpu.thread_stream());
     cuda_allocator(gpu.index()).trim();

@@ -41,6 +41,8 @@ void StreamUses::end(StreamRef stream) {
 }
 
 void StreamUses::wait() noexcept {
+  // In a forked child, say, there is nothing to wait for.
+  if (cuda::driver_if_initialised() == nullptr) uses_.clear();
   for (const Use& use : uses_) {
     try {
       use.event.synchronize();

@@ -139,6 +139,25 @@ def test_state_follows_calls_on_other_streams(gpus: FakeDriver, write: Callable[
     del streams
 
 
+def test_the_default_stream_of_each_thread(gpus: FakeDriver, write: Callable[..., Path]) -> None:
+    """Handle 2 is another stream in every thread; state is in order and outputs outlive threads."""
+    kept: list[cudaexec.Tensor] = []
+    with cudaexec.load(write("COUNT")) as module:
+        count = module.method("count")
+
+        def work() -> None:
+            x = on_gpu(np.ones(4, np.float32), 0, 2)
+            kept.append(count(x, stream=2))
+
+        for _ in range(5):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        for i in reversed(range(5)):
+            np.testing.assert_array_equal(host(kept[i]), np.full(4, 2 * (i + 1)))
+        kept.clear()
+
+
 def test_the_caller_may_drop_its_stream(gpus: FakeDriver, write: Callable[..., Path]) -> None:
     with cudaexec.load(write("COUNT", "SCALE")) as module:
         for _ in range(12):
