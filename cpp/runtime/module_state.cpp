@@ -11,8 +11,9 @@
 namespace cudaexec {
 namespace {
 
-/// ExecuTorch's exporter gives reductions one slot per thread of the machine it ran on, and no more:
-/// with a team larger than that they write past the end. How many it were the file does not say.
+/// ExecuTorch's exporter gives reductions one slot per thread of the machine it ran on, and no
+/// more: with a team larger than that they write past the end. How many it were the file does not
+/// say.
 LoadOptions options_for(const Program& program, const LoadOptions& asked) {
   LoadOptions options = asked;
   if (!program.has_manifest && program.gpu == nullptr) options.threads = 1;
