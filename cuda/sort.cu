@@ -142,3 +142,16 @@ CUDAEXEC_SORT_GATHER(1, uint8_t)
 CUDAEXEC_SORT_GATHER(2, uint16_t)
 CUDAEXEC_SORT_GATHER(4, uint32_t)
 CUDAEXEC_SORT_GATHER(8, uint64_t)
+
+#define CUDAEXEC_SORT_MEDIAN(nbytes, Element)                                      \
+  CUDAEXEC_KERNEL(cudaexec_sort_median_##nbytes, SortMedianArgs, 1) {              \
+    const int64_t kept =                                                           \
+        a.floating != 0 ? rank_in(a.keys, a.count, ~uint64_t{0}, false) : a.count; \
+    const bool is_number = kept > 0 && (kept == a.count || a.ignore_nan != 0);     \
+    const int32_t place = a.places[is_number ? (kept - 1) / 2 : a.count - 1];      \
+    *static_cast<Element*>(a.out) = static_cast<const Element*>(a.source)[place];  \
+  }
+CUDAEXEC_SORT_MEDIAN(1, uint8_t)
+CUDAEXEC_SORT_MEDIAN(2, uint16_t)
+CUDAEXEC_SORT_MEDIAN(4, uint32_t)
+CUDAEXEC_SORT_MEDIAN(8, uint64_t)

@@ -32,6 +32,7 @@ set(CUDAEXEC_AOTI_SOURCES
     aoti/shims/cuda_convolution.cpp
     aoti/shims/cuda_embedding.cpp
     aoti/shims/cuda_index.cpp
+    aoti/shims/cuda_layout.cpp
     aoti/shims/cuda_linear.cpp
     aoti/shims/cuda_pool.cpp
     aoti/shims/cuda_random.cpp

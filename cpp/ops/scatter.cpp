@@ -242,15 +242,14 @@ void scatter_reduce(const Tensor& out, const Tensor& self, int64_t dim, const Te
   strided_convert(half, operands.out);
 }
 
-Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
-                    std::string_view reduce, bool include_self, const OpContext& context) {
+std::pair<Tensor, Tensor> index_reduce_rows(const Tensor& self, int64_t dim, const Tensor& index,
+                                            const Tensor& source, std::string_view reduce) {
   dim = wrap_dim("index_reduce", dim, self.dim());
   const Tensor flat = at_least_1d(index);
   require_rank("index_reduce", "index", flat, 1);
   if (reduce == "sum") {
     throw NotSupported("index_reduce: reduction 'sum'; expected prod, mean, amax or amin");
   }
-  Tensor result = empty(self.sizes(), self.dtype(), context);
   const Tensor rows = at_least_1d(source);
   Dims index_strides(rows.sizes().size(), 0);
   const auto at = static_cast<size_t>(dim);
@@ -261,8 +260,15 @@ Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const 
                          " in dimension ", dim));
   }
   index_strides[at] = flat.stride(0);
-  const Tensor everywhere(flat.storage(), flat.offset(), rows.sizes(), std::move(index_strides),
-                          flat.dtype());
+  Tensor everywhere(flat.storage(), flat.offset(), rows.sizes(), std::move(index_strides),
+                    flat.dtype());
+  return {std::move(everywhere), rows};
+}
+
+Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                    std::string_view reduce, bool include_self, const OpContext& context) {
+  const auto [everywhere, rows] = index_reduce_rows(self, dim, index, source, reduce);
+  Tensor result = empty(self.sizes(), self.dtype(), context);
   scatter_reduce(result, self, dim, everywhere, rows, reduce, include_self, context);
   return result;
 }

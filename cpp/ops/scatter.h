@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 
 #include "base/export.h"
 #include "ops/op_context.h"
@@ -23,6 +24,12 @@ CUDAEXEC_API void scatter_value(const Tensor& out, const Tensor& self, int64_t d
 CUDAEXEC_API void scatter_reduce(const Tensor& out, const Tensor& self, int64_t dim,
                                  const Tensor& index, const Tensor& src, std::string_view reduce,
                                  bool include_self, const OpContext& context);
+
+/// The index (expanded over the source) and the source with which scatter_reduce() does what
+/// index_reduce() is asked for. @throws ShapeError, NotSupported.
+CUDAEXEC_API std::pair<Tensor, Tensor> index_reduce_rows(const Tensor& self, int64_t dim,
+                                                         const Tensor& index, const Tensor& source,
+                                                         std::string_view reduce);
 
 /// A copy of `self` with slice index[i] (of dimension dim) combined with source's slice i; `reduce`
 /// is prod, mean, amax or amin.

@@ -12,7 +12,10 @@ import cudaexec  # noqa: E402
 from cuda_ops.device_call import World  # noqa: E402
 from ops.shim_call import DTYPES, FLOATS, layouts, same, sample  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:index_reduce:UserWarning"),
+]
 
 Index = list[Any]
 I = torch.tensor  # noqa: E741
@@ -186,6 +189,18 @@ def test_scatter_reduce(world: World, dtype: torch.dtype, reduce: str, include_s
             world.call(name, out, self, dim, index, src, reduce, include_self)
             tolerance = {torch.bfloat16: 3e-2, torch.float16: 4e-3}.get(dtype, 1e-5)
             torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_index_reduce(world: World, reduce: str) -> None:
+    self, index = torch.randn(4, 5), torch.tensor([3, 0, 3])
+    for dim, source in ((0, torch.randn(3, 5)), (1, torch.randn(4, 3))):
+        for include_self in (True, False):
+            expected = torch.index_reduce(
+                self, dim, index, source, reduce, include_self=include_self
+            )
+            ours = world.call("index_reduce", self, dim, index, source, reduce, include_self)
+            torch.testing.assert_close(ours, expected)
 
 
 def test_nan_wins_in_extremes(world: World) -> None:

@@ -159,3 +159,44 @@ def test_scans(world: World, name: str, dtype: torch.dtype) -> None:
     for wanted in (torch.float32, torch.int32, torch.int64, torch.float64):
         expected = function(self[:, :20], 1, dtype=wanted)
         same(world.call(name, self[:, :20], 1, wanted), expected, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_running_extremes(world: World, dtype: torch.dtype) -> None:
+    for shape in [(), (1,), (7,), (3, 4), (2, 3, 4), (2, 0)]:
+        for self in layouts(sample(shape, dtype))[:3]:
+            for dim in range(-1, max(self.dim(), 1)):
+                same(world.call("cummax", self, dim), tuple(torch.cummax(self, dim)))
+                same(world.call("cummin", self, dim), tuple(torch.cummin(self, dim)))
+    if dtype.is_floating_point:
+        self = torch.tensor([1.0, 3, 3, float("nan"), 5, float("nan"), 0]).to(dtype)
+        same(world.call("cummax", self, 0), tuple(torch.cummax(self, 0)))
+        same(world.call("cummin", self, 0), tuple(torch.cummin(self, 0)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_logcumsumexp(world: World, dtype: torch.dtype) -> None:
+    infinity = float("inf")
+    special = torch.tensor([-infinity, -infinity, 1, 2, infinity, 3, float("nan"), 1]).to(dtype)
+    for self in (special, special[:4], sample((3, 50), dtype), 100 * sample((5, 3), dtype)):
+        for dim in range(self.dim()):
+            expected = torch.logcumsumexp(self.double(), dim).to(dtype)
+            same(world.call("logcumsumexp", self, dim), expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 3000])
+def test_random_orders(world: World, n: int) -> None:
+    _core._ops_misc.set_seed(1)
+    first = world.call("randperm", n, torch.int64, 1)
+    assert torch.equal(first.sort().values, torch.arange(n))
+    other = world.call("randperm", n, torch.int32, 1)
+    assert other.dtype == torch.int32 and torch.equal(other.sort().values, torch.arange(n).int())
+    assert n < 2 or n == 5 or not torch.equal(first, other.long())
+    _core._ops_misc.set_seed(1)
+    assert torch.equal(world.call("randperm", n, None, 1), first)
+
+
+def test_bits_as_another_dtype(world: World) -> None:
+    self = torch.randn(3, 4)
+    assert torch.equal(world.call("view_dtype", self, torch.int32), self.view(torch.int32))
+    assert torch.equal(world.call("view_dtype", self, torch.uint8), self.view(torch.uint8))

@@ -82,6 +82,25 @@ def test_topk_of_a_scalar_and_kthvalue(world: World) -> None:
             same(ours, tuple(torch.kthvalue(self, k, 1, keepdim)))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_median(world: World, dtype: torch.dtype) -> None:
+    if dtype == torch.bool:
+        pytest.skip("torch has no median of bools")
+    for shape in [(), (1,), (8,), (3, 7), (2500,)]:
+        for self in layouts(sample(shape, dtype))[:3]:
+            same(world.call("median", self), torch.median(self))
+            same(world.call("nanmedian", self), torch.nanmedian(self))
+    if dtype.is_floating_point:
+        for values in ([3.0, float("nan"), 1.0, 2.0, 5.0], [float("nan")] * 3, []):
+            self = torch.tensor(values).to(dtype)
+            same(world.call("median", self), torch.median(self))
+            same(world.call("nanmedian", self), torch.nanmedian(self))
+    else:
+        largest = torch.iinfo(dtype).max
+        self = torch.tensor([largest, largest, 0], dtype=dtype)
+        same(world.call("median", self), torch.median(self))
+
+
 def test_wrong_k_is_named(world: World) -> None:
     with pytest.raises(cudaexec.InputError, match="topk: k is 4; expected 0 to 3"):
         world.call("topk", torch.zeros(2, 3), 4, 1, True, True)

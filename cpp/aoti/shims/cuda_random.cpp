@@ -26,3 +26,18 @@ CUDAEXEC_SHIM int32_t aoti_torch_cuda_randint_low_out(AtenTensorHandle out, int6
   gpu::fill_integers(target, low, high, RandomState::current(), current_op_context());
   CUDAEXEC_SHIM_END
 }
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_randperm(int64_t n, int32_t* dtype, int32_t* /*layout*/,
+                                               int32_t* /*device*/, int32_t /*device_index*/,
+                                               int32_t* /*pin_memory*/, AtenTensorHandle* ret0) {
+  CUDAEXEC_SHIM_BEGIN
+  const cudaexec::CallScope* scope = cudaexec::CallScope::current();
+  if (scope == nullptr || scope->device().is_cpu()) {
+    throw cudaexec::DeviceError(
+        "randperm: a GPU's random order is asked for outside of a GPU call");
+  }
+  shims::give({ret0}, gpu::randperm(cudaexec::cuda_device(scope->device().index), n,
+                                    shims::optional_dtype(dtype).value_or(cudaexec::Dtype::kInt64),
+                                    RandomState::current(), current_op_context()));
+  CUDAEXEC_SHIM_END
+}

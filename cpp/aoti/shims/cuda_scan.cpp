@@ -24,3 +24,26 @@ CUDAEXEC_SHIM int32_t aoti_torch_cuda_cumprod(AtenTensorHandle self, int64_t dim
                                    current_op_context()));
   CUDAEXEC_SHIM_END
 }
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_logcumsumexp(AtenTensorHandle self, int64_t dim,
+                                                   AtenTensorHandle* ret0) {
+  CUDAEXEC_SHIM_BEGIN
+  shims::give({ret0}, gpu::logcumsumexp(tensor_from(self), dim, current_op_context()));
+  CUDAEXEC_SHIM_END
+}
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_cummax(AtenTensorHandle self, int64_t dim,
+                                             AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
+  CUDAEXEC_SHIM_BEGIN
+  auto [values, indices] = gpu::cummax(tensor_from(self), dim, current_op_context());
+  shims::give({ret0, ret1}, std::move(values), std::move(indices));
+  CUDAEXEC_SHIM_END
+}
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_cummin(AtenTensorHandle self, int64_t dim,
+                                             AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
+  CUDAEXEC_SHIM_BEGIN
+  auto [values, indices] = gpu::cummin(tensor_from(self), dim, current_op_context());
+  shims::give({ret0, ret1}, std::move(values), std::move(indices));
+  CUDAEXEC_SHIM_END
+}

@@ -35,3 +35,14 @@ CUDAEXEC_SHIM int32_t aoti_torch_cuda_scatter_reduce_two_out(
                       tensor_from(src), reduce, include_self != 0, current_op_context());
   CUDAEXEC_SHIM_END
 }
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_index_reduce(AtenTensorHandle self, int64_t dim,
+                                                   AtenTensorHandle index, AtenTensorHandle source,
+                                                   const char* reduce, int32_t include_self,
+                                                   AtenTensorHandle* ret0) {
+  CUDAEXEC_SHIM_BEGIN
+  shims::give({ret0},
+              gpu::index_reduce(tensor_from(self), dim, tensor_from(index), tensor_from(source),
+                                reduce, include_self != 0, current_op_context()));
+  CUDAEXEC_SHIM_END
+}

@@ -46,3 +46,15 @@ CUDAEXEC_SHIM int32_t aoti_torch_cuda_kthvalue(AtenTensorHandle self, int64_t k,
   shims::give({ret0, ret1}, std::move(values), std::move(indices));
   CUDAEXEC_SHIM_END
 }
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_median(AtenTensorHandle self, AtenTensorHandle* ret0) {
+  CUDAEXEC_SHIM_BEGIN
+  shims::give({ret0}, gpu::median(tensor_from(self), false, current_op_context()));
+  CUDAEXEC_SHIM_END
+}
+
+CUDAEXEC_SHIM int32_t aoti_torch_cuda_nanmedian(AtenTensorHandle self, AtenTensorHandle* ret0) {
+  CUDAEXEC_SHIM_BEGIN
+  shims::give({ret0}, gpu::median(tensor_from(self), true, current_op_context()));
+  CUDAEXEC_SHIM_END
+}

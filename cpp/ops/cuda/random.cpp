@@ -1,11 +1,13 @@
 #include "ops/cuda/random.h"
 
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
 #include "base/str.h"
 #include "ops/cuda/device_tensor.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/sort.h"
 #include "ops/operand.h"
 
 namespace cudaexec::gpu {
@@ -50,6 +52,21 @@ void fill_integers(const Tensor& out, int64_t low, int64_t high, RandomState& st
   launch(device, kImage, "cudaexec_random_integers", args, blocks_for(static_cast<int64_t>(blocks)),
          context.stream);
   if (!direct) copy(device, out, target, context.stream);
+}
+
+Tensor randperm(CudaDevice& device, int64_t n, Dtype dtype, RandomState& state,
+                const OpContext& context) {
+  if (n < 0 || n > std::numeric_limits<int32_t>::max()) {
+    throw InputError(str("randperm: n is ", n, "; expected 0 to 2147483647"));
+  }
+  constexpr auto kLow = std::numeric_limits<int64_t>::min();
+  constexpr auto kHigh = std::numeric_limits<int64_t>::max();
+  SortEntries entries{empty(device, Dims{n}, Dtype::kInt64, context),
+                      empty(device, Dims{n}, Dtype::kInt32, context)};
+  fill_integers(entries.keys, kLow, kHigh, state, context);
+  number_entries(device, entries.places, context.stream);
+  sort_entries(device, entries, 1, n, context);
+  return convert(device, entries.places, dtype, context);
 }
 
 GraphRandom::GraphRandom(CudaDevice& device, Allocator& allocator, StreamRef stream)

@@ -19,6 +19,10 @@ namespace cudaexec::gpu {
 CUDAEXEC_API void fill_integers(const Tensor& out, int64_t low, int64_t high, RandomState& state,
                                 const OpContext& context);
 
+/// A random order of 0 .. n - 1, of `dtype` (not the CPU's order). @throws as above.
+CUDAEXEC_API Tensor randperm(CudaDevice& device, int64_t n, Dtype dtype, RandomState& state,
+                             const OpContext& context);
+
 /// Where the random numbers of one captured graph start, kept in device memory that its kernels
 /// read. Used by one thread at a time:
 ///   GraphRandom random(device, allocator, stream);

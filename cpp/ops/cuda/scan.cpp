@@ -37,7 +37,43 @@ Tensor scan(const char* op, const Tensor& self, int64_t dim, std::optional<Dtype
   return convert(device, result, wanted, context);
 }
 
+/// Runs a kernel over the columns along `dim`; `indices` may be null.
+Tensor scan_columns(const char* op, const Tensor& self, int64_t dim, int64_t* indices,
+                    const OpContext& context) {
+  CudaDevice& device = common_device(op, {{"self", &self}});
+  const ops::Split split = ops::split_at(self.sizes(), ops::wrap_dim(op, dim, self.dim()));
+  const Tensor packed = contiguous(device, self, context);
+  Tensor result = empty(device, self.sizes(), self.dtype(), context);
+  if (result.numel() == 0) return result;
+  const cuda::ScanColumnsArgs args{packed.data(), result.data(), indices, split.outer * split.inner,
+                                   split.count,   split.inner};
+  launch(device, "scan", str("cudaexec_", op, "_", dtype_name(self.dtype())), args,
+         blocks_for(args.columns), context.stream);
+  return result;
+}
+
+std::pair<Tensor, Tensor> extreme(const char* op, const Tensor& self, int64_t dim,
+                                  const OpContext& context) {
+  CudaDevice& device = common_device(op, {{"self", &self}});
+  Tensor indices = empty(device, self.sizes(), Dtype::kInt64, context);
+  Tensor values = scan_columns(op, self, dim, indices.data_as<int64_t>(), context);
+  return {std::move(values), std::move(indices)};
+}
+
 }  // namespace
+
+Tensor logcumsumexp(const Tensor& self, int64_t dim, const OpContext& context) {
+  ops::require_floating("logcumsumexp", "self", self);
+  return scan_columns("logcumsumexp", self, dim, nullptr, context);
+}
+
+std::pair<Tensor, Tensor> cummax(const Tensor& self, int64_t dim, const OpContext& context) {
+  return extreme("cummax", self, dim, context);
+}
+
+std::pair<Tensor, Tensor> cummin(const Tensor& self, int64_t dim, const OpContext& context) {
+  return extreme("cummin", self, dim, context);
+}
 
 Tensor cumsum(const Tensor& self, int64_t dim, std::optional<Dtype> dtype,
               const OpContext& context) {

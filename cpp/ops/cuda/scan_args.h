@@ -14,4 +14,15 @@ struct ScanArgs {
   int64_t length;
 };
 
+/// Running extremes or log-sums of [outer, count, inner] along `count`; contiguous, one thread per
+/// column.
+struct ScanColumnsArgs {
+  const void* values;
+  void* out;
+  int64_t* indices;  // of extremes
+  int64_t columns;   // outer * inner
+  int64_t count;
+  int64_t inner;
+};
+
 }  // namespace cudaexec::cuda

@@ -11,6 +11,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/sort.h"
 #include "ops/operand.h"
+#include "ops/scatter.h"
 #include "tensor/convert.h"
 
 namespace cudaexec::gpu {
@@ -164,6 +165,15 @@ void scatter_reduce(const Tensor& out, const Tensor& self, int64_t dim, const Te
   if (index.numel() == 0) return;
   combine_at(made.device, made.out, std::move(made.places), made.values, combine, include_self,
              context);
+}
+
+Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                    std::string_view reduce, bool include_self, const OpContext& context) {
+  CudaDevice& device = common_device("index_reduce", {{"self", &self}});
+  const auto [everywhere, rows] = ops::index_reduce_rows(self, dim, index, source, reduce);
+  Tensor result = empty(device, self.sizes(), self.dtype(), context);
+  scatter_reduce(result, self, dim, everywhere, rows, reduce, include_self, context);
+  return result;
 }
 
 }  // namespace cudaexec::gpu

@@ -22,6 +22,12 @@ CUDAEXEC_API void scatter_reduce(const Tensor& out, const Tensor& self, int64_t 
                                  const Tensor& index, const Tensor& src, std::string_view reduce,
                                  bool include_self, const OpContext& context);
 
+/// A copy of `self` with slice index[i] (of dimension dim) combined with source's slice i; `reduce`
+/// is prod, mean, amax or amin.
+CUDAEXEC_API Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index,
+                                 const Tensor& source, std::string_view reduce, bool include_self,
+                                 const OpContext& context);
+
 /// out[places[i]] = values[i]; `places` int64, bytes from out's first element; values contiguous.
 void write_at(CudaDevice& device, const Tensor& out, const Tensor& places, const void* values,
               bool single, StreamRef stream);

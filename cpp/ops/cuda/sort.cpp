@@ -5,10 +5,12 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "device/cuda/strided_copy.h"
 #include "ops/cuda/device_tensor.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/sort_args.h"
 #include "ops/operand.h"
+#include "tensor/convert.h"
 
 namespace cudaexec::gpu {
 namespace {
@@ -174,6 +176,32 @@ ValuesAndIndices kthvalue(const Tensor& self, int64_t k, int64_t dim, bool keepd
   auto [values, indices] = take_first(device, self, lines, entries, k - 1, 1, false, context);
   if (keepdim) return {values, indices};
   return {without_dim(values, lines.dim), without_dim(indices, lines.dim)};
+}
+
+Tensor median(const Tensor& self, bool ignore_nan, const OpContext& context) {
+  CudaDevice& device = common_device("median", {{"self", &self}});
+  Tensor result = empty(device, Dims{}, self.dtype(), context);
+  const Tensor packed = contiguous(device, self, context);
+  const int64_t count = packed.numel();
+  if (count == 0) {
+    dispatch_dtype(self.dtype(), [&]<typename T>(T) {
+      const T nothing = convert_value<T>(std::numeric_limits<float>::quiet_NaN());
+      cuda_strided_fill(device, result.data(), {}, {}, &nothing, sizeof nothing, context.stream);
+    });
+    return result;
+  }
+  const Tensor flat(packed.storage(), packed.offset(), Dims{count}, Dims{1}, packed.dtype());
+  const Lines lines = lines_of("median", device, flat, 0, context);
+  const SortEntries entries = sorted_entries(device, lines, false, context);
+  const cuda::SortMedianArgs args{packed.data(),
+                                  entries.keys.data_as<const uint64_t>(),
+                                  entries.places.data_as<const int32_t>(),
+                                  result.data(),
+                                  count,
+                                  is_floating_point(self.dtype()),
+                                  ignore_nan};
+  launch(device, kImage, str("cudaexec_sort_median_", self.itemsize()), args, 1, context.stream, 1);
+  return result;
 }
 
 }  // namespace cudaexec::gpu

@@ -19,6 +19,10 @@ CUDAEXEC_API ValuesAndIndices topk(const Tensor& self, int64_t k, int64_t dim, b
 CUDAEXEC_API ValuesAndIndices kthvalue(const Tensor& self, int64_t k, int64_t dim, bool keepdim,
                                        const OpContext& context);
 
+/// The lower median of all elements (0-d); NaN if one is NaN, unless they are to be ignored, or if
+/// there is no element.
+CUDAEXEC_API Tensor median(const Tensor& self, bool ignore_nan, const OpContext& context);
+
 /// Entries of one or more lines, sorted in place by unsigned key; equal keys keep their order.
 /// `keys` uint64 (as int64) and `places` int32, both [lines, length], contiguous.
 struct SortEntries {

@@ -56,4 +56,15 @@ struct SortGatherArgs {
   int64_t kept;
 };
 
+/// out = the lower median of `count` > 0 sorted elements; a NaN if there is one, unless ignored.
+struct SortMedianArgs {
+  const void* source;
+  const uint64_t* keys;
+  const int32_t* places;
+  void* out;
+  int64_t count;
+  int32_t floating;
+  int32_t ignore_nan;
+};
+
 }  // namespace cudaexec::cuda
