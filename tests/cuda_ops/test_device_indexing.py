@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -50,8 +51,8 @@ def test_index(world: World, case: int) -> None:
 def test_index_put(world: World, case: int) -> None:
     shape, indices = PATTERNS[case]
     aten = torch.ops.aten
-    for dtype in DTYPES:
-        for self in layouts(sample(shape, dtype, case))[:3]:
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool):
+        for self in layouts(sample(shape, dtype, case))[:2]:
             picked = aten.index(self, indices)
             for values in (sample(picked.shape, dtype, 9), sample((), dtype, 9), picked[:1]):
                 if values.dim() > 0 and 0 in picked.shape:
@@ -170,24 +171,24 @@ def test_scatter(world: World, dtype: torch.dtype) -> None:
             assert torch.equal(out, torch.scatter(self, dim, index, 1))
 
 
-@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.int32, torch.uint8], ids=str)
-@pytest.mark.parametrize("include_self", [True, False])
-def test_scatter_reduce(world: World, dtype: torch.dtype, reduce: str, include_self: bool) -> None:
-    for shape, index_shape, dim in SCATTERS:
-        generator = torch.Generator().manual_seed(3)
-        index = torch.randint(0, shape[dim], index_shape, generator=generator)
-        src = sample(index_shape, dtype, 4)
-        if reduce == "prod":
-            src = src.clamp(max=3) if dtype == torch.uint8 else src.clamp(-2, 2)
-        for self in layouts(sample(shape, dtype))[:2]:
+def test_scatter_reduce(world: World, dtype: torch.dtype) -> None:
+    tolerance = {torch.bfloat16: 3e-2, torch.float16: 4e-3}.get(dtype, 1e-5)
+    reduces = itertools.product(("sum", "prod", "mean", "amax", "amin"), (True, False))
+    for reduce, include_self in reduces:
+        for shape, index_shape, dim in SCATTERS:
+            generator = torch.Generator().manual_seed(3)
+            index = torch.randint(0, shape[dim], index_shape, generator=generator)
+            src = sample(index_shape, dtype, 4)
+            if reduce == "prod":
+                src = src.clamp(max=3) if dtype == torch.uint8 else src.clamp(-2, 2)
+            self = layouts(sample(shape, dtype))[dim]
             expected = torch.scatter_reduce(
                 self, dim, index, src, reduce, include_self=include_self
             )
             out = torch.empty_strided(self.shape, self.stride(), dtype=dtype)
             name = "scatter_reduce_two_out"
             world.call(name, out, self, dim, index, src, reduce, include_self)
-            tolerance = {torch.bfloat16: 3e-2, torch.float16: 4e-3}.get(dtype, 1e-5)
             torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
 
 
