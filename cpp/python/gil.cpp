@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <mutex>
+#include <new>
 #include <utility>
+#include <vector>
 
 namespace cudaexec::python {
 namespace {
@@ -36,16 +39,36 @@ ExitGate& exit_gate = ExitGate::instance();
   for (;;) pause();
 }
 
+// References that threads without the GIL could not drop.
+struct Orphans {
+  std::atomic<bool> any{false};
+  std::mutex mutex;
+  std::vector<PyObject*> objects;
+};
+Orphans& orphans = *new Orphans;  // deleters may come as late as they like
+
+void drop_orphans() {
+  std::vector<PyObject*> objects;
+  {
+    const std::lock_guard lock(orphans.mutex);
+    objects.swap(orphans.objects);
+    orphans.any.store(false);
+  }
+  for (PyObject* object : objects) Py_DECREF(object);
+}
+
 }  // namespace
 
 BindingScope::BindingScope() {
   if (depth++ > 0) return;
   exit_gate.inside.fetch_add(1);
-  if (!exit_gate.closed.load() || PyThread_get_thread_ident() == exit_gate.closer) [[likely]]
-    return;
-  exit_gate.inside.fetch_sub(1);
-  PyEval_SaveThread();
-  park();
+  if (exit_gate.closed.load() && PyThread_get_thread_ident() != exit_gate.closer) [[unlikely]] {
+    exit_gate.inside.fetch_sub(1);
+    PyEval_SaveThread();
+    park();
+  }
+  if (orphans.any.load(std::memory_order_relaxed)) [[unlikely]]
+    drop_orphans();
 }
 
 BindingScope::~BindingScope() {
@@ -66,6 +89,21 @@ GilRelease::~GilRelease() {
   PyEval_RestoreThread(state_);
   depth = depth_;
   if (depth_ == 0) exit_gate.inside.fetch_sub(1, std::memory_order_release);
+}
+
+void drop_reference(PyObject* object) noexcept {
+  if (Py_IsInitialized() == 0) return;
+  if (PyGILState_Check() != 0) {
+    Py_DECREF(object);
+    return;
+  }
+  try {
+    const std::lock_guard lock(orphans.mutex);
+    orphans.objects.push_back(object);
+    orphans.any.store(true);
+  } catch (const std::bad_alloc&) {
+    return;  // kept for good
+  }
 }
 
 void close_exit_gate() {

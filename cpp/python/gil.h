@@ -42,6 +42,10 @@ decltype(auto) without_gil(Function&& function) {
   return std::forward<Function>(function)();
 }
 
+/// Drops a reference. A thread without the GIL leaves that to the next call of the binding, and to
+/// nobody once the interpreter exits.
+void drop_reference(PyObject* object) noexcept;
+
 /// Closes the gate; called once by `atexit`, with the GIL held. Returns when no other thread is in
 /// a BindingScope or on its way back into one.
 void close_exit_gate();

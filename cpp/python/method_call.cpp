@@ -67,6 +67,11 @@ py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const
   });
   if (has_cleanup_reports()) [[unlikely]]
     warn_of_cleanup_failures();
+  if (stream != nullptr && stream != Py_None) [[unlikely]] {
+    for (Value& output : outputs) {
+      if (auto* tensor = std::get_if<Tensor>(&output)) *tensor = kept_with_stream(*tensor, stream);
+    }
+  }
 
   if (out_tree_.is_leaf()) return object_from_value(std::move(outputs[0]), borrowed);
   std::vector<py::object> objects;

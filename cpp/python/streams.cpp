@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "device/cuda/cuda_device.h"
 #include "python/bind_errors.h"
+#include "python/gil.h"
 
 namespace cudaexec::python {
 namespace {
@@ -104,6 +105,25 @@ class StreamUse {
   StreamRef user_;
 };
 
+/// Memory and the Python object of its stream, given back in this order.
+class StreamOwner {
+ public:
+  StreamOwner(StoragePtr storage, PyObject* object) noexcept
+      : storage_(std::move(storage)), object_(object) {
+    Py_INCREF(object_);
+  }
+  ~StreamOwner() {
+    storage_ = StoragePtr();
+    drop_reference(object_);
+  }
+  StreamOwner(const StreamOwner&) = delete;
+  StreamOwner& operator=(const StreamOwner&) = delete;
+
+ private:
+  StoragePtr storage_;
+  PyObject* object_;
+};
+
 }  // namespace
 
 StreamRef stream_from_number(uint64_t number) noexcept {
@@ -146,6 +166,15 @@ Tensor used_on(const Tensor& tensor, StreamRef stream) {
   }
   StoragePtr shared = Storage::borrow(storage->data(), storage->nbytes(), storage->device(),
                                       std::make_shared<StreamUse>(storage, stream), stream);
+  return {std::move(shared), tensor.offset(), tensor.sizes(), tensor.strides(), tensor.dtype()};
+}
+
+Tensor kept_with_stream(const Tensor& tensor, PyObject* object) {
+  const StoragePtr& storage = tensor.storage();
+  if (storage->device().is_cpu() || PyLong_Check(object) != 0) return tensor;
+  StoragePtr shared =
+      Storage::borrow(storage->data(), storage->nbytes(), storage->device(),
+                      std::make_shared<StreamOwner>(storage, object), storage->stream());
   return {std::move(shared), tensor.offset(), tensor.sizes(), tensor.strides(), tensor.dtype()};
 }
 

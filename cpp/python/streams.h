@@ -31,6 +31,10 @@ uint64_t number_from_stream(StreamRef stream) noexcept;
 /// itself on the CPU and where `stream` is the memory's own.
 Tensor used_on(const Tensor& tensor, StreamRef stream);
 
+/// `tensor` with a reference to `object`, the Python object of the stream that its memory is freed
+/// on, which ends after the memory does. `tensor` itself on the CPU and for ints.
+Tensor kept_with_stream(const Tensor& tensor, PyObject* object);
+
 /// Makes the stream of `storage` wait for what is on `user` now, before the storage is dropped.
 void order_release(const StoragePtr& storage, StreamRef user) noexcept;
 

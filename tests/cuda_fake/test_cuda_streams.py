@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +66,22 @@ def test_what_names_a_stream(fake: FakeDriver, kind: Callable[[int], Any]) -> No
         assert cuda.last_call() == (stream.handle, stream.handle)
         assert y.tolist() == A.tolist()
     del x, y
+
+
+@pytest.mark.parametrize("through_dlpack", [False, True])
+def test_outputs_keep_the_streams_object(fake: FakeDriver, through_dlpack: bool) -> None:
+    """Their memory is given back on it, so it must not be destroyed before."""
+    stream = cuda.Stream(0)
+    named = ByMethod(stream.handle)
+    gone = weakref.ref(named)
+    y: Any = method()(cuda.tensor_on(A, 0, stream.handle), stream=named)
+    del named
+    if through_dlpack:
+        y = y.__dlpack__(stream=stream.handle)
+    gc.collect()
+    assert gone() is not None
+    del y
+    assert gone() is None
 
 
 @pytest.mark.parametrize(("number", "found"), [(0, 1), (1, 1), (2, 2)])
