@@ -20,7 +20,7 @@ export JOBS=${JOBS:-$(nproc)} PYTHON=${PYTHON:-python3} K=${K:-}
 BUDGET=${BUDGET:-570}
 
 pytests() {
-  exec "$PYTHON" -m pytest -q -p no:cacheprovider --durations=8 --tb=short ${K:+-k "$K"} "$@"
+  exec "$PYTHON" -m pytest -q -p no:cacheprovider -p no:benchmark --durations=8 --tb=short ${K:+-k "$K"} "$@"
 }
 
 facts() {

@@ -63,6 +63,7 @@ def filled(value: torch.Tensor, stream: torch.cuda.Stream | None = None) -> torc
     with torch.cuda.stream(stream or torch.cuda.current_stream()):
         keep_busy(stream)
         target.copy_(source)
+        source.record_stream(torch.cuda.current_stream())
     return target
 
 
@@ -133,8 +134,9 @@ def test_streams_of_cuda_core(module: cudaexec.Module) -> None:
     device = make(0)
     device.set_current()
     stream = device.create_stream()
+    y = Y.cuda()
     x = filled(X)
-    got = module(x, Y.cuda(), stream=stream)
+    got = module(x, y, stream=stream)
     assert not torch.cuda.current_stream().query()
     check([one.clone() for one in got])
     del got
@@ -257,9 +259,10 @@ def test_gpu_memory_for_a_program_on_the_cpu(gpu_export: Callable[..., Path]) ->
 
 
 def test_dlpack_objects_hand_over(module: cudaexec.Module, side: torch.cuda.Stream) -> None:
+    y = OnlyDlpack(Y.cuda())
     with torch.cuda.stream(side):
         x = OnlyDlpack(filled(X, side))
-        got = module(x, OnlyDlpack(Y.cuda()))
+        got = module(x, y)
         assert not side.query()
     assert [type(one) for one in got] == [cudaexec.Tensor] * 2
     assert x.streams[0] not in (None, 0, -1)
@@ -286,8 +289,8 @@ def test_dlpack_memory_is_kept_until_it_was_read(
 
 
 def test_array_interfaces(module: cudaexec.Module, side: torch.cuda.Stream) -> None:
-    x = OnlyInterface(filled(X, side), side.cuda_stream)
     y = OnlyInterface(Y.cuda(), 1)
+    x = OnlyInterface(filled(X, side), side.cuda_stream)
     got = module(x, y)
     assert not side.query()
     with torch.cuda.stream(side):
@@ -597,11 +600,12 @@ if pid == 0:
             use()
             sys.exit(2)
         except cudaexec.DeviceError as error:
-            assert "forked" in str(error)
+            assert "forked" in str(error), error
     module.close()
     del kept, module
     sys.exit(0)
-assert os.waitpid(pid, 0)[1] == 0
+status = os.waitpid(pid, 0)[1]
+assert status == 0, status
 assert (module(x, x)[0] == 3).all()
 """
     )
