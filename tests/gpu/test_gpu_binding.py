@@ -607,7 +607,8 @@ if pid == 0:
 status = os.waitpid(pid, 0)[1]
 assert status == 0, status
 assert (module(x, x)[0] == 3).all()
-"""
+""",
+        "-Wignore::DeprecationWarning",  # Python 3.12 warns of forks beside threads
     )
 
 
