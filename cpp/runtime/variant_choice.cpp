@@ -47,7 +47,7 @@ VariantChoice choose_cuda_variant(const std::vector<CodeVariant>& variants, int 
   constexpr int kUnfit = -1, kAny = 0, kExact = 1 << 20;  // between: PTX of that version
   const auto rank = [sm](const CodeVariant& variant) {
     if (variant.target != "cuda") return kUnfit;
-    if (variant.sm == sm && !variant.fallback_only) return kExact;
+    if (variant.sm == sm && !variant.fallback_only) return kExact - (variant.ptx != 0 ? 1 : 0);
     if (variant.ptx > 0 && variant.ptx <= sm) return static_cast<int>(variant.ptx);
     return variant.sm == 0 ? kAny : kUnfit;
   };

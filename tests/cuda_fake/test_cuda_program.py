@@ -149,6 +149,8 @@ def variants(once: Once, directory: Path, *codes: tuple[int, int]) -> Path:
         (80, [(90, 0), (80, 80)], "cuda sm_80 with PTX for compute_80"),
         (120, [(90, 0), (80, 80)], "cuda sm_80 with PTX for compute_80"),
         (100, [(90, 90), (80, 80)], "cuda sm_90 with PTX for compute_90"),
+        (80, [(80, 80), (80, 0)], "cuda sm_80"),
+        (86, [(80, 0), (80, 80)], "cuda sm_80 with PTX for compute_80"),
     ],
 )
 def test_choice_of_code(
