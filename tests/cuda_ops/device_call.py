@@ -54,8 +54,8 @@ class World:
         results = DeviceCall(self, name, arguments).run()
         return results[0] if len(results) == 1 else tuple(results)
 
-    def to_device(self, address: int, tensor: torch.Tensor, nbytes: int) -> None:
-        cuda.copy(self.index, address, self.index, tensor.data_ptr(), -1, nbytes, self.stream)
+    def to_device(self, address: int, host: int, nbytes: int) -> None:
+        cuda.copy(self.index, address, self.index, host, -1, nbytes, self.stream)
 
     def to_host(self, host: int, address: int, nbytes: int) -> None:
         cuda.copy(self.index, host, -1, address, self.index, nbytes, self.stream)
@@ -73,7 +73,7 @@ class DeviceCall(Call):
 
     def __init__(self, world: World, name: str, arguments: tuple[Any, ...]) -> None:
         self.world = world
-        self.memory: list[tuple[DeviceMemory, torch.Tensor, int]] = []
+        self.memory: list[tuple[DeviceMemory, torch.UntypedStorage]] = []
         scope = self.scope()  # handles of device memory are made inside of runs
         try:
             super().__init__(name, arguments)
@@ -84,11 +84,10 @@ class DeviceCall(Call):
         return _core._ops_misc.Scope(self.world.index, self.world.stream)
 
     def new_handle(self, tensor: torch.Tensor) -> ctypes.c_void_p:
-        memory = self.memory_of(tensor)
         handle = ctypes.c_void_p()
         rank = tensor.dim()
         code = library().aoti_torch_create_tensor_from_blob_v2(
-            ctypes.c_void_p(memory.address),
+            ctypes.c_void_p(self.address_of(tensor)),
             ctypes.c_int64(rank),
             (ctypes.c_int64 * max(rank, 1))(*tensor.shape),
             (ctypes.c_int64 * max(rank, 1))(*tensor.stride()),
@@ -104,17 +103,18 @@ class DeviceCall(Call):
         assert code == 0
         return handle
 
-    def memory_of(self, tensor: torch.Tensor) -> DeviceMemory:
-        """A copy of the tensor on the device; the same one if it is given twice."""
-        for memory, known, _ in self.memory:
-            if known is tensor:
-                return memory
-        nbytes = element_span(tensor) * tensor.element_size()
-        memory = DeviceMemory(self.world, nbytes)
-        self.memory.append((memory, tensor, nbytes))
-        if nbytes > 0:
-            self.world.to_device(memory.address, tensor, nbytes)
-        return memory
+    def address_of(self, tensor: torch.Tensor) -> int:
+        """Where the tensor is in a copy of its storage on the device: views share it."""
+        storage = tensor.untyped_storage()
+        offset = tensor.storage_offset() * tensor.element_size()
+        for memory, known in self.memory:
+            if known.data_ptr() == storage.data_ptr() and storage.nbytes() > 0:
+                return memory.address + offset
+        memory = DeviceMemory(self.world, storage.nbytes())
+        self.memory.append((memory, storage))
+        if storage.nbytes() > 0:
+            self.world.to_device(memory.address, storage.data_ptr(), storage.nbytes())
+        return memory.address + offset
 
     def fetch(self, result: ctypes.c_void_p) -> torch.Tensor:
         lib = library()
@@ -137,9 +137,9 @@ class DeviceCall(Call):
 
     def read_back(self) -> None:
         """Copies the operands' memory to the host tensors that they were given as."""
-        for memory, tensor, nbytes in self.memory:
-            if nbytes > 0:
-                self.world.to_host(tensor.data_ptr(), memory.address, nbytes)
+        for memory, storage in self.memory:
+            if storage.nbytes() > 0:
+                self.world.to_host(storage.data_ptr(), memory.address, storage.nbytes())
 
     def run(self) -> list[torch.Tensor]:
         with self:
@@ -152,6 +152,6 @@ class DeviceCall(Call):
 
     def __exit__(self, *_: object) -> None:
         self.delete_handles()
-        for memory, _, _ in self.memory:
+        for memory, _ in self.memory:
             memory.free()
         self.memory.clear()

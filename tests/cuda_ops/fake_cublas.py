@@ -25,10 +25,17 @@ class FakeCublas:
         self.lib.fakecublas_reset()
 
     def set(
-        self, *, workspace: int = 0, refuse_bias: bool = False, refuse_all: bool = False
+        self,
+        *,
+        workspace: int = 0,
+        refuse_bias: bool = False,
+        refuse_all: bool = False,
+        refuse_half: bool = False,
     ) -> None:
         """What algorithms need and which products have none."""
-        self.lib.fakecublas_set(ctypes.c_size_t(workspace), int(refuse_bias), int(refuse_all))
+        self.lib.fakecublas_set(
+            ctypes.c_size_t(workspace), int(refuse_bias), 2 * refuse_half or int(refuse_all)
+        )
 
     @contextmanager
     def failing(self, k: int, status: int, name: str | None = None) -> Iterator[list[int]]:

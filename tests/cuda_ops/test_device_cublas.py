@@ -105,6 +105,26 @@ def test_a_product_without_algorithm_is_refused_by_name(world: World, cublas: Fa
         linear(world)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_16_bit_products_without_algorithm_go_through_float32(
+    world: World, cublas: FakeCublas, dtype: torch.dtype
+) -> None:
+    cublas.set(refuse_half=True)
+    x, weight, bias = (torch.randn(size).to(dtype) for size in ((3, 8), (6, 8), (6,)))
+    expected = torch.nn.functional.linear(x.float(), weight.float(), bias.float()).to(dtype)
+    for layout in (torch.empty(3, 6), torch.empty(6, 3).t(), torch.empty(6, 12)[::2, ::2]):
+        out = torch.empty_strided((3, 6), layout.stride(), dtype=dtype)
+        world.call("addmm_out", out, bias, x, weight.t(), 1.0, 1.0)
+        torch.testing.assert_close(out, expected)
+    assert all(line.startswith("f32") for line in cublas.calls())
+    out = torch.empty(2, 3, 3, dtype=dtype)
+    batch = torch.randn(2, 3, 4).to(dtype)
+    world.call("baddbmm_out", out, batch[:1, :, :3], batch, batch.mT, 0.5, 2.0)
+    wide = batch.float()
+    expected = torch.baddbmm(wide[:1, :, :3], wide, wide.mT, beta=0.5, alpha=2.0).to(dtype)
+    torch.testing.assert_close(out, expected)
+
+
 def test_each_concurrent_call_has_a_handle_of_its_own(fake: FakeDriver, cublas: FakeCublas) -> None:
     barrier = threading.Barrier(4)
     failures: list[BaseException] = []

@@ -158,6 +158,21 @@ def test_addmv_and_addbmm(world: World, beta: float) -> None:
     torch.testing.assert_close(none, (beta * self).expand(4, 5))
 
 
+def test_the_addend_may_share_memory_with_the_result(world: World) -> None:
+    a, b = values((4, 6), torch.float32, 17), values((6, 4), torch.float32, 18)
+    for out in (torch.zeros(4, 4), torch.zeros(4, 4).t(), torch.zeros(4, 8)[:, ::2]):
+        out.copy_(values((4, 4), torch.float32, 19))
+        expected = torch.addmm(out, a, b, beta=0.5)
+        world.call("addmm_out", out, out, a, b, 0.5, 1.0)
+        torch.testing.assert_close(out, expected)
+    for sizes, strides, offset in (([4], [1], 0), ([4, 4], [1, 4], 0), ([4], [4], 1)):
+        out = values((4, 4), torch.float32, 20)
+        self = out.as_strided(sizes, strides, offset)
+        expected = torch.addmm(self, a, b)
+        world.call("addmm_out", out, self, a, b, 1.0, 1.0)
+        torch.testing.assert_close(out, expected)
+
+
 def test_infinities_and_nan_come_through(world: World) -> None:
     a = torch.tensor([[float("inf"), 1.0], [float("nan"), 0.0], [3.0, 4.0]])
     b = torch.tensor([[1.0, 0.0], [2.0, 1.0]])

@@ -100,7 +100,12 @@ ColumnMajor factor_layout(CudaDevice& device, const Tensor*& factor, Tensor& hol
   return *column_major(matrix(holder));
 }
 
-/// One product on its way to cuBLAS: out is readable by it, self (if any) has out's sizes.
+bool is_same_view(const Tensor& a, const Tensor& b) {
+  return a.data() == b.data() && a.strides() == b.strides();
+}
+
+/// One product on its way to cuBLAS: out is readable by it; self (if any) has out's sizes, and is
+/// out itself or lies apart from it.
 class Product {
  public:
   Product(CudaDevice& device, const Operands& x, bool transposed, double alpha,
@@ -132,31 +137,27 @@ class Product {
     add_in_place(0.0);
   }
 
-  void run() {
-    if (multiply()) return;
-    throw NotSupported(str(x_.op, ": cuBLAS has no algorithm for a ", describe(x_.a), " strides ",
-                           list_str(x_.a.strides()), " and b ", describe(x_.b), " strides ",
-                           list_str(x_.b.strides())));
-  }
+  /// False if cuBLAS has no algorithm; then `out` is as before, or equal to self.
+  bool run() { return multiply(); }
 
-  void run(const Tensor& self, double beta) {
+  bool run(const Tensor& self, double beta) {
     if (beta == 1.0 && is_bias(self)) {
       p_.bias = self.data();
-      if (multiply()) return;
+      if (multiply()) return true;
       p_.bias = nullptr;
     }
-    const bool is_out = self.data() == x_.out.data() && self.strides() == x_.out.strides();
+    const bool is_out = is_same_view(self, x_.out);
     const std::optional<ColumnMajor> layout = result_layout(self, transposed_);
-    if (layout && !is_out && !may_overlap(self, x_.out)) {
+    if (layout && !is_out) {
       p_.c_data = self.data();
       p_.c_leading = layout->leading;
       p_.c_batch = batch_stride(self);
       p_.beta = beta;
     } else {
-      if (!is_out) copy_to_out(self);
+      if (!is_out) copy(device_, x_.out, self, context_.stream);
       add_in_place(beta);
     }
-    run();
+    return run();
   }
 
  private:
@@ -175,16 +176,10 @@ class Product {
 
   /// One value per row of cuBLAS's matrix, which it adds while it writes the result.
   [[nodiscard]] bool is_bias(const Tensor& self) const {
-    if (p_.batch != 1 || self.dtype() == Dtype::kFloat64 || may_overlap(self, x_.out)) return false;
+    if (p_.batch != 1 || self.dtype() == Dtype::kFloat64 || is_same_view(self, x_.out))
+      return false;
     const MatrixView view = transposed_ ? matrix(self).transposed() : matrix(self);
     return (view.cols == 1 || view.col_stride == 0) && (view.rows == 1 || view.row_stride == 1);
-  }
-
-  void copy_to_out(const Tensor& self) {
-    if (!may_overlap(self, x_.out)) return copy(device_, x_.out, self, context_.stream);
-    const Tensor apart = empty(device_, self.sizes(), self.dtype(), context_);
-    copy(device_, apart, self, context_.stream);
-    copy(device_, x_.out, apart, context_.stream);
   }
 
   CudaDevice& device_;
@@ -195,6 +190,10 @@ class Product {
   CublasProduct p_;
 };
 
+/// By way of float32, which cuBLAS multiplies however its operands are aligned.
+void multiply_wide(CudaDevice& device, const Operands& x, const Tensor* self, double beta,
+                   double alpha, const OpContext& context);
+
 /// A product over no elements is 0: the factors become zeros of size 1.
 void multiply_nothing(CudaDevice& device, const Operands& x, const Tensor* self, double beta,
                       const OpContext& context);
@@ -202,6 +201,11 @@ void multiply_nothing(CudaDevice& device, const Operands& x, const Tensor* self,
 void multiply(CudaDevice& device, const Operands& x, const Tensor* self, double beta, double alpha,
               const OpContext& context) {
   if (x.out.numel() == 0) return;
+  if (self != nullptr && may_overlap(*self, x.out) && !is_same_view(*self, x.out)) {
+    const Tensor apart = empty(device, self->sizes(), self->dtype(), context);
+    copy(device, apart, *self, context.stream);
+    return multiply(device, x, &apart, beta, alpha, context);
+  }
   if (x.a.size(x.a.sizes().size() - 1) == 0) {
     return multiply_nothing(device, x, self, beta, context);
   }
@@ -212,11 +216,29 @@ void multiply(CudaDevice& device, const Operands& x, const Tensor* self, double 
     return copy(device, x.out, packed, context.stream);
   }
   Product product(device, x, transposed, alpha, context);
-  if (self == nullptr) {
-    product.run();
-  } else {
-    product.run(*self, beta);
+  if (self == nullptr ? product.run() : product.run(*self, beta)) return;
+  const Dtype dtype = x.out.dtype();
+  if (dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16) {
+    return multiply_wide(device, x, self, beta, alpha, context);
   }
+  throw NotSupported(str(x.op, ": cuBLAS has no algorithm for a ", describe(x.a), " strides ",
+                         list_str(x.a.strides()), " and b ", describe(x.b), " strides ",
+                         list_str(x.b.strides())));
+}
+
+void multiply_wide(CudaDevice& device, const Operands& x, const Tensor* self, double beta,
+                   double alpha, const OpContext& context) {
+  const auto widened = [&](const Tensor& tensor) {
+    return convert(device, tensor, Dtype::kFloat32, context);
+  };
+  const Tensor a = widened(x.a);
+  const Tensor b = widened(x.b);
+  const Tensor out = empty(device, x.out.sizes(), Dtype::kFloat32, context);
+  Tensor addend;
+  if (self != nullptr) addend = widened(*self);
+  multiply(device, {x.op, out, a, b, x.rank}, self == nullptr ? nullptr : &addend, beta, alpha,
+           context);
+  copy(device, x.out, convert(device, out, x.out.dtype(), context), context.stream);
 }
 
 void multiply_nothing(CudaDevice& device, const Operands& x, const Tensor* self, double beta,

@@ -21,7 +21,8 @@ struct State {
   Status fault_status = kSuccess;
   int64_t live = 0;
   size_t workspace_nbytes = 0;
-  bool refuse_bias = false, refuse_all = false;
+  bool refuse_bias = false;
+  int refuse_all = 0;  // 1: everything, 2: 16-bit types
 };
 
 State& state() {
@@ -179,7 +180,9 @@ FAKE_LT Status cublasLtMatmulAlgoGetHeuristic(Handle, MatmulDesc matmul, Layout 
   if (preference->reductions != kExactReductions) return misuse("inexact partial sums are allowed");
   const bool has_bias = (matmul->epilogue & kEpilogueBias) != 0;
   if (has_bias && d->type == DataType::kFloat64) return kNotSupported;
-  if ((has_bias && state().refuse_bias) || state().refuse_all) return kNotSupported;
+  const bool half = d->type == DataType::kFloat16 || d->type == DataType::kBfloat16;
+  if (state().refuse_all == 1 || (state().refuse_all == 2 && half)) return kNotSupported;
+  if (has_bias && state().refuse_bias) return kNotSupported;
   if (wanted < 1) return misuse("no result is wanted");
   *results = Heuristic{};
   results->workspace_nbytes =
@@ -233,7 +236,8 @@ FAKE_LT void fakecublas_reset() {
   s.misuse.clear();
   s.fault_k = s.fault_seen = 0;
   s.workspace_nbytes = 0;
-  s.refuse_bias = s.refuse_all = false;
+  s.refuse_bias = false;
+  s.refuse_all = 0;
 }
 FAKE_LT void fakecublas_fail(const char* name, int64_t k, Status status) {
   State& s = state();
@@ -252,7 +256,7 @@ FAKE_LT void fakecublas_set(size_t workspace_nbytes, int refuse_bias, int refuse
   const std::lock_guard lock(s.mutex);
   s.workspace_nbytes = workspace_nbytes;
   s.refuse_bias = refuse_bias != 0;
-  s.refuse_all = refuse_all != 0;
+  s.refuse_all = refuse_all;
 }
 FAKE_LT int64_t fakecublas_live() {
   const std::lock_guard lock(state().mutex);
