@@ -16,8 +16,10 @@ try:
         warnings.simplefilter("ignore")
         from torch._inductor import choices, config, cpu_vec_isa, select_algorithm
         from torch._inductor import ir as inductor_ir
+        from torch._inductor import lowering as inductor_lowering
         from torch._inductor.codegen import cpp as cpp_codegen
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
+        from torch._inductor.fx_passes import joint_graph
         from torch._inductor.virtualized import V
 finally:
     if _collecting:
@@ -32,5 +34,7 @@ __all__ = [
     "cpp_codegen",
     "cpu_vec_isa",
     "inductor_ir",
+    "inductor_lowering",
+    "joint_graph",
     "select_algorithm",
 ]

@@ -21,12 +21,13 @@ from torch.fx.experimental import _config as symbolic_config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from cudaexec.export import teams
+from cudaexec.export import rounding, teams
 from cudaexec.export.errors import ExportError
 from cudaexec.export.inductor_api import (
     cpp_codegen,
     cpu_vec_isa,
     inductor_ir,
+    inductor_lowering,
     select_algorithm,
 )
 
@@ -304,6 +305,33 @@ PATCHES: tuple[Patch, ...] = (
         make=lambda original: lambda *args: None,
         optional=True,
         gpu=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 13)),
+        symbol="torch._inductor.lowering of prims.convert_element_type",
+        owner=inductor_lowering.lowerings,
+        key=torch.ops.prims.convert_element_type.default,
+        reason="a conversion to a 16-bit type is computed in float32, without the rounding",
+        self_test=rounding.parameters_are(),
+        make=rounding.rounding_conversion,
+    ),
+    Patch(
+        versions=((2, 11), (2, 13)),
+        symbol="torch._inductor.codegen.cpp.CppKernel.cache_dtype_convert",
+        owner=cpp_codegen.CppKernel,
+        key="cache_dtype_convert",
+        reason="what was rounded to a 16-bit type is used in its unrounded form afterwards",
+        self_test=rounding.parameters_are("self", "dst", "dst_dtype", "src", "src_dtype"),
+        make=lambda original: lambda self, dst, dst_dtype, src, src_dtype: None,
+    ),
+    Patch(
+        versions=((2, 11), (2, 13)),
+        symbol="torch._inductor.fx_passes.joint_graph.pointless_convert",
+        owner=rounding.conversion_pattern(),
+        key="handler",
+        reason="it drops a conversion to a 16-bit type that is followed by one to float32",
+        self_test=rounding.parameters_are("match", "arg", "dtype1", "dtype2"),
+        make=rounding.keep_narrowing,
     ),
     Patch(
         versions=((2, 11), (2, 13)),
