@@ -65,4 +65,7 @@ def test_its_code_needs_our_library_alone(embedding: Path) -> None:
     assert facts["missing"] == facts["unique"] == []
     owners = dict(testing.open_library(code).bound_symbol_owners())
     assert owners["GOMP_parallel"].endswith(SHIMS)
-    assert owners["cudaexec_tls_atexit"].endswith(SHIMS)
+    if "__cxa_thread_atexit" in facts["undefined"]:  # torch 2.11 keeps no state of threads
+        assert owners["cudaexec_tls_atexit"].endswith(SHIMS)
+    else:
+        assert "cudaexec_tls_atexit" not in owners

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.torch
 BATCH = Dim("batch", min=1, max=64)
 
 
+OLD_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
 def holds(p, **sizes: int) -> bool:
     return all(evaluate(guard["expr"], sizes) for guard in p.guards)
 
@@ -78,6 +81,7 @@ def test_a_multiple_beside_the_size_itself():
     assert evaluate(p.inputs[1]["shape"][0], {"s0": 5}) == 10
 
 
+@pytest.mark.skipif(OLD_TORCH, reason="Inductor of 2.11 cannot lower this slice: ExportError")
 def test_guards_of_the_trace():
     p = plan(
         lambda x, y: x[: y.shape[0] - 1] + y[1:],

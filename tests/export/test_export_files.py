@@ -206,7 +206,7 @@ def test_a_failure_leaves_the_old_files(stage, tmp_path, monkeypatch):
     monkeypatch.setattr(STAGES[stage], fail)
     with pytest.raises((ExportError, OSError), match="No space left"):
         cudaexec.export(
-            nn.Linear(2, 2), (torch.ones(1, 2),), path=path,
+            nn.Linear(2, 2), (torch.ones(1, 2),), path=path, target="cpu",
             options=ExportOptions(cpu_levels=("x86-64-v3",)),
         )  # fmt: skip
     assert path.read_bytes() == b"old program"
@@ -247,7 +247,7 @@ def test_nothing_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ExportError):
         cudaexec.export(
-            nn.Linear(2, 2), (torch.ones(1, 2),), path="m.pte",
+            nn.Linear(2, 2), (torch.ones(1, 2),), path="m.pte", target="cpu",
             options=ExportOptions(compiler="/bin/false"),
         )  # fmt: skip
     from export_plan import plan
@@ -259,6 +259,6 @@ def test_nothing_in_the_working_directory(tmp_path, monkeypatch):
 def test_a_missing_compiler_is_named(tmp_path):
     with pytest.raises(ExportError, match=r"'no-such-g\+\+' is not on PATH.*ExportOptions"):
         cudaexec.export(
-            nn.Linear(2, 2), (torch.ones(1, 2),), path=tmp_path / "m.pte",
+            nn.Linear(2, 2), (torch.ones(1, 2),), path=tmp_path / "m.pte", target="cpu",
             options=ExportOptions(compiler="no-such-g++"),
         )  # fmt: skip

@@ -80,7 +80,7 @@ def test_operators_without_libtorch_all_at_once(tmp_path):
 
     path = tmp_path / "m.pte"
     with pytest.raises(ExportError) as caught:
-        cudaexec.export(Net(), (torch.rand(6),), path=path)
+        cudaexec.export(Net(), (torch.rand(6),), path=path, target="cpu")
     message = str(caught.value)
     assert message.startswith("3 operator(s)")
     for name in ("aten.multinomial", "aten.bincount", "aten._unique2"):
@@ -96,7 +96,12 @@ def test_a_call_out_that_the_runtime_lacks(tmp_path, monkeypatch):
     available = pipeline.provided_functions() - {"aoti_torch_cpu_topk"}
     monkeypatch.setattr(pipeline, "provided_functions", lambda: available)
     with pytest.raises(ExportError, match=r"aten\.topk.*needs aoti_torch_cpu_topk"):
-        cudaexec.export(Function(lambda x: x.topk(2)[0]), (torch.rand(6),), path=tmp_path / "m.pte")
+        cudaexec.export(
+            Function(lambda x: x.topk(2)[0]),
+            (torch.rand(6),),
+            path=tmp_path / "m.pte",
+            target="cpu",
+        )
 
 
 def test_many_missing_operators_are_listed_once():

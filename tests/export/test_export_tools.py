@@ -299,7 +299,7 @@ EXPORTER = """
 import sys, torch, cudaexec
 from cudaexec import ExportOptions
 torch.manual_seed(0)
-cudaexec.export(torch.nn.Linear(4, 3).eval(), (torch.zeros(2, 4),), path=sys.argv[1],
+cudaexec.export(torch.nn.Linear(4, 3).eval(), (torch.zeros(2, 4),), path=sys.argv[1], target="cpu",
                 options=ExportOptions(cpu_levels=("x86-64-v3",)))
 """
 

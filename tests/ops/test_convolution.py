@@ -29,6 +29,7 @@ TOLERANCE = {
     torch.bfloat16: 3e-2,
     torch.float16: 4e-3,
 }
+HALF_IN_ONEDNN = torch.ops.mkldnn._is_mkldnn_fp16_supported()
 needs_onednn = pytest.mark.skipif(not ops.has_onednn(), reason="built without oneDNN")
 
 
@@ -113,6 +114,8 @@ def check(got: Any, expected: Any, eager: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
 def test_as_torch(case: Case, dtype: torch.dtype, layout: str) -> None:
+    if dtype is torch.float16 and case.spatial == 3 and layout != "planes" and HALF_IN_ONEDNN:
+        pytest.skip("eager keeps channels last here, on processors with products of float16 alone")
     x, w, bias = operands(case, dtype, layout)
     options = arguments(case)
     for b in (None, bias):

@@ -146,8 +146,13 @@ def _called(names: set[str], wanted: str) -> bool:
     return any(name.removeprefix("aoti_torch_cpu_").startswith(wanted) for name in names)
 
 
+OLD_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
 @pytest.mark.parametrize("name", ["order and scans", "masks", "scatters", "layers"])
 def test_program(name: str, once: Callable[[str, Callable[[Path], None]], Path]) -> None:
+    if name == "layers" and OLD_TORCH:
+        pytest.skip("torch before 2.13 has no C interface of grid_sampler_3d")
     model, args, wanted = _case(name)
     model = model.eval()
 
