@@ -18,6 +18,7 @@
 #include "python/held_inputs.h"
 #include "python/method_call.h"
 #include "python/streams.h"
+#include "runtime/gpu_call.h"
 #include "tensor/strided_copy.h"
 
 namespace cudaexec::python {
@@ -33,8 +34,7 @@ Tensor to_device(const Tensor& source, CudaDevice& device, StreamRef stream) {
   return target;
 }
 
-/// Returns copies of its tensor inputs, made on the call's stream as a program would make them, and
-/// keeps the contract of Method::call about streams and about where outputs are.
+/// Returns copies of its tensor inputs, made on the call's stream as a program would make them.
 class CudaEchoMethod final : public Method {
  public:
   CudaEchoMethod(MethodSpec spec, int index) : spec_(std::move(spec)), index_(index) {}
@@ -44,34 +44,26 @@ class CudaEchoMethod final : public Method {
 
   std::vector<Value> call(std::span<Value> inputs, const CallStream& stream) override {
     last_stream = stream;
-    CudaDevice& device = cuda_device(index_);
-    const StreamRef run = stream.chosen   ? *stream.chosen
-                          : stream.inputs ? *stream.inputs
-                                          : device.thread_stream();
-    bool all_host = true;
-    for (const Value& input : inputs) all_host &= check(std::get<Tensor>(input));
-    if (stream.inputs) device.order(run, *stream.inputs);
+    for (const Value& input : inputs) check(std::get<Tensor>(input));
+    GpuCall gpu(cuda_device(index_), stream, inputs);
     std::vector<Value> outputs;
     for (const Value& input : inputs) {
       const auto& tensor = std::get<Tensor>(input);
-      outputs.emplace_back(tensor.device().is_cpu() ? to_device(tensor, device, run)
-                                                    : copy_on_device(tensor, run));
+      outputs.emplace_back(tensor.device().is_cpu() ? to_device(tensor, gpu.device(), gpu.stream())
+                                                    : copy_on_device(tensor, gpu.stream()));
     }
     for (Value& output : outputs) {
-      if (all_host) output = copy_to_host(std::get<Tensor>(output));
+      if (gpu.host_only()) output = copy_to_host(std::get<Tensor>(output));
     }
-    if (stream.inputs) device.order(*stream.inputs, run);
+    gpu.finish();
     return outputs;
   }
 
  private:
-  [[nodiscard]] bool check(const Tensor& tensor) const {
-    if (tensor.device().is_cpu()) return true;
-    if (tensor.device() != device()) {
-      throw DeviceError(str("method '", spec_.name, "': expected ", to_string(device()), ", found ",
-                            to_string(tensor.device())));
-    }
-    return false;
+  void check(const Tensor& tensor) const {
+    if (tensor.device().is_cpu() || tensor.device() == device()) return;
+    throw DeviceError(str("method '", spec_.name, "': expected ", to_string(device()), ", found ",
+                          to_string(tensor.device())));
   }
 
   MethodSpec spec_;

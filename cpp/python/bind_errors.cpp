@@ -10,6 +10,7 @@
 
 #include "base/cleanup_report.h"
 #include "base/str.h"
+#include "device/cuda/driver.h"
 #include "python/bindings.h"
 
 namespace cudaexec::python {
@@ -110,6 +111,7 @@ void throw_from_pending_error(ErrorKind kind, const std::string& message) {
 
 void warn_of_cleanup_failures() {
   CleanupReports reports = take_cleanup_reports();
+  if (cuda::is_forked_child()) return;  // nothing of the GPU can be given back there
   if (reports.dropped > 0) {
     reports.messages.push_back(str(reports.dropped, " more failures while freeing resources"));
   }

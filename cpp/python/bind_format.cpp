@@ -121,6 +121,7 @@ void register_format(py::module_& m) {
     return kNames[static_cast<size_t>(best_hash_path())];
   });
   sub.def("sha256_is_accelerated", &sha256_is_accelerated);
+  register_variants(sub);
 }
 
 }  // namespace cudaexec::python

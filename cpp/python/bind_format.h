@@ -16,5 +16,7 @@ pybind11::dict describe_ptd(const std::string& path);
 // bind_format_manifest.cpp
 pybind11::dict describe_payload(const std::string& processed, const std::string& method_name);
 pybind11::dict describe_manifest(const std::string& text);
+// bind_variants.cpp
+void register_variants(pybind11::module_& format);
 
 }  // namespace cudaexec::python

@@ -139,7 +139,7 @@ Tensor dispatch(PyObject* object, const TypeInfo& info, Borrowed& borrowed) {
     case Source::kTensor: {
       const Tensor& tensor = tensor_of(object);
       if (!tensor.device().is_cpu()) [[unlikely]] {
-        borrowed.gpu.add_owned(tensor.device().index, tensor.storage()->stream());
+        borrowed.gpu.add(*tensor.storage());
       }
       return tensor;
     }

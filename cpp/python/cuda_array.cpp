@@ -186,7 +186,7 @@ Tensor tensor_from_cuda_array(PyObject* object, Borrowed& borrowed) {
     if (has_elements(sizes)) {
       index = gpu_of(data, object, gpu);
       if (stream) {
-        gpu.add_owned(index, *stream);
+        gpu.add_owned(index, *stream, *stream != StreamRef());
       } else {
         gpu.hold(object);
         gpu.add_ready(index, gpu.handover_stream(index));

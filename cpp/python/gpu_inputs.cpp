@@ -29,12 +29,12 @@ StreamRef current_stream(const dlpack::DLPackExchangeApi& api, int device) {
 
 void GpuInputs::add_current(const dlpack::DLPackExchangeApi* api, int device) {
   if (api->current_work_stream == nullptr) {
-    add_owned(device, StreamRef());  // nothing better is known than the default stream
+    add_owned(device, StreamRef(), false);  // nothing better is known than the default stream
   } else if (api_ == nullptr) {
     api_ = api;
     api_device_ = device;
   } else if (api_ != api || api_device_ != device) {
-    add_owned(device, current_stream(*api, device));
+    add_owned(device, current_stream(*api, device), false);
   }
 }
 
@@ -64,7 +64,8 @@ CallStream GpuInputs::prepare(const dlpack::DLPackExchangeApi* preferred) {
   if (held_count() > 0) release_finished();
   const bool prefers = preferred != nullptr && preferred->current_work_stream != nullptr;
   const auto* api = prefers ? preferred : api_;
-  if (api_ != nullptr && api != api_) add_owned(api_device_, current_stream(*api_, api_device_));
+  if (api_ != nullptr && api != api_)
+    add_owned(api_device_, current_stream(*api_, api_device_), false);
   if (api != nullptr) {
     owner_ = current_stream(*api, device_->index);
   } else {
@@ -77,21 +78,20 @@ CallStream GpuInputs::prepare(const dlpack::DLPackExchangeApi* preferred) {
   return {chosen_, owner_};
 }
 
+// The runtime itself orders the call before and after the owner's stream and the streams that
+// storages name.
 void GpuInputs::order_before() {
   if (!device_ || device_->is_cpu()) return;
   CudaDevice& device = cuda_device(device_->index);
   run_ = chosen_ ? *chosen_ : owner_ ? *owner_ : device.thread_stream();
   for (const Source& source : sources_) {
-    // The runtime itself orders the call after the owner's stream.
-    if (source.device == device_->index && owner_ != source.stream) {
-      device.order(run_, source.stream);
-    }
+    if (is_ordered_here(source)) device.order(run_, source.stream);
   }
   ordered_ = true;
 }
 
 void GpuInputs::wait() {
-  if (api_ != nullptr) add_owned(api_device_, current_stream(*api_, api_device_));
+  if (api_ != nullptr) add_owned(api_device_, current_stream(*api_, api_device_), false);
   if (sources_.empty()) return;
   without_gil([this] {
     for (const Source& source : sources_) cuda_device(source.device).synchronize(source.stream);
@@ -105,8 +105,7 @@ void GpuInputs::order_after() noexcept {
     without_gil([this] {
       CudaDevice& device = cuda_device(device_->index);
       for (const Source& source : sources_) {
-        const bool follows = source.device == device_->index && source.owner_follows;
-        if (follows && owner_ != source.stream) device.order(source.stream, run_);
+        if (source.owner_follows && is_ordered_here(source)) device.order(source.stream, run_);
       }
     });
   } catch (const std::exception& error) {

@@ -31,14 +31,24 @@ class GpuInputs {
 
   /// An input of a library that works on its current stream, which its table of functions tells.
   void add_current(const dlpack::DLPackExchangeApi* api, int device);
-  /// Memory that was made on `stream` and that its owner gives back there.
-  void add_owned(int device, StreamRef stream) { sources_.push_back({device, stream, true}); }
+  /// Memory that was made on `stream` and that its owner gives back there. `named`: the tensor's
+  /// storage tells the stream, so that the runtime orders the call before and after it.
+  void add_owned(int device, StreamRef stream, bool named) {
+    sources_.push_back({device, stream, true, named});
+  }
   /// Memory that is ready on `stream`; where its owner gives it back is not known, so hold() what
   /// keeps it.
-  void add_ready(int device, StreamRef stream) { sources_.push_back({device, stream, false}); }
-  /// An input of our own making; kept until the call has been ordered.
+  void add_ready(int device, StreamRef stream) {
+    sources_.push_back({device, stream, false, false});
+  }
+  /// Memory of our own.
+  void add(const Storage& storage) {
+    const bool named = storage.is_owned() || storage.stream() != StreamRef();
+    add_owned(storage.device().index, storage.stream(), named);
+  }
+  /// A copy of an input, kept until the call has been ordered.
   void add_copy(StoragePtr storage) {
-    add_owned(storage->device().index, storage->stream());
+    add(*storage);
     copies_.push_back(std::move(storage));
   }
   /// Keeps an object until the work of the call is done.
@@ -69,7 +79,11 @@ class GpuInputs {
     int device;
     StreamRef stream;
     bool owner_follows;
+    bool named;
   };
+  [[nodiscard]] bool is_ordered_here(const Source& source) const noexcept {
+    return source.device == device_->index && !source.named && owner_ != source.stream;
+  }
 
   std::optional<Device> device_;  // nothing: not known
   std::optional<StreamRef> chosen_;

@@ -4,13 +4,14 @@
 #include <span>
 #include <vector>
 
+#include "base/export.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/host_work.h"
 #include "runtime/module.h"
 
 namespace cudaexec {
 
-class GpuCall {
+class CUDAEXEC_API GpuCall {
  public:
   /// Work of the call follows what is on the inputs' streams now: the one of `wanted`, and those of
   /// input tensors that are ordered on another stream.

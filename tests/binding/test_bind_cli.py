@@ -72,7 +72,8 @@ def test_inspect_our_program(tmp_path: Path) -> None:
         ", 4]",
         ", 2]",
         "2 to 16",
-        "cpu x86-64-v3",
+        "code: cpu x86-64-v3; calls out to",
+        "    runs on cpu\n",
         "AotiCpuBackend",
         "4 weights",
         "2.weight",
@@ -82,6 +83,8 @@ def test_inspect_our_program(tmp_path: Path) -> None:
     found = json.loads(run("inspect", str(path), "--json"))
     symbol = found["methods"][0]["inputs"][0]["shape"][0]
     assert found["methods"][0]["symbols"] == {symbol: [2, 16]}
+    runs = [variant["runs_on"] for variant in found["methods"][0]["variants"]]
+    assert sorted(runs) == [[], ["cpu"]]
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -57,6 +57,8 @@ class Memory:
 
     @classmethod
     def free_all(cls) -> None:
+        for tensor in list(Library.alive):
+            tensor.close()
         for memory in list(cls.alive):
             memory.free()
 
@@ -157,6 +159,8 @@ class Library:
     `Tensor(array, index)` copies an array to GPU `index`, or keeps it on the host for None.
     """
 
+    alive: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()  # tensors
+
     def __init__(self, *, borrows: bool = True) -> None:
         self.current: dict[int, int] = {}
         self.asked: list[int] = []
@@ -228,6 +232,7 @@ class Library:
         tensor = self.Tensor.__new__(self.Tensor)
         described = managed.contents.dl_tensor
         tensor.given = ctypes.pointer(managed.contents)
+        self.alive.add(tensor)
         tensor.shape = tuple(described.shape[i] for i in range(described.ndim))
         tensor.strides = tuple(described.strides[i] for i in range(described.ndim))
         tensor.device = (described.device.device_type, described.device.device_id)

@@ -140,6 +140,8 @@ const DriverApi& driver_detail::load() {
   return *published;
 }
 
+bool is_forked_child() noexcept { return state().forked.load(); }
+
 std::optional<std::string> driver_problem() {
   try {
     driver();

@@ -43,6 +43,9 @@ inline const DriverApi* driver_if_initialised() noexcept {
   return driver_detail::table.load(std::memory_order_acquire);
 }
 
+/// Whether this process was forked from one that had initialised CUDA, so that driver() throws.
+CUDAEXEC_API bool is_forked_child() noexcept;
+
 /// Why driver() throws, or nothing where it works (then the driver is initialised afterwards).
 CUDAEXEC_API std::optional<std::string> driver_problem();
 

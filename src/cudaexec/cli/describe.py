@@ -23,13 +23,16 @@ DTYPES = {
 def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
     """Read both files and check their structure; nothing is run.
 
+    A program with code for GPUs makes this look for a driver and its GPUs.
+
     Args:
         pte: the program.
         ptd: the weights; None for the ``.ptd`` file beside the program, if there is one.
 
     Returns:
         A JSON-like dict: ``program`` and ``weights`` (sizes in bytes), ``producer``, ``platform``,
-        ``methods``.
+        ``methods``. A method's ``variants`` have ``text``, ``runs_on`` (devices of this machine)
+        and ``reasons`` (why not on others).
 
     Raises:
         FormatError: a file is damaged. FileError: a file cannot be read.
@@ -37,7 +40,7 @@ def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
     program = _format.parse_pte(pte)
     if ptd is None and pte.with_suffix(".ptd").is_file():
         ptd = pte.with_suffix(".ptd")
-    manifest = _manifest(pte, program)
+    manifest, here = _manifest(pte, program)
     return {
         "program": {
             "path": str(pte),
@@ -49,15 +52,19 @@ def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
         "platform": manifest.get("platform"),
         "aliases": manifest.get("aliases", {}),
         "methods": [
-            _method(method, _entry(manifest, method["name"])) for method in program["methods"]
+            _method(method, _entry(manifest, method["name"]), here.get(method["name"], []))
+            for method in program["methods"]
         ],
     }
 
 
-def _manifest(pte: Path, program: dict[str, Any]) -> dict[str, Any]:
-    """Return the parsed manifest; empty for a program that cudaexec did not write."""
+def _manifest(pte: Path, program: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the manifest and, by method, where its code variants run on this machine.
+
+    Both are empty for a program that cudaexec did not write.
+    """
     if MANIFEST not in program["named_data"]:
-        return {}
+        return {}, {}
     offset, nbytes = program["named_data"][MANIFEST]
     try:
         with pte.open("rb") as file:
@@ -66,8 +73,7 @@ def _manifest(pte: Path, program: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         raise FileError(f"{pte}: cannot read the manifest: {error}") from error
     _format.parse_manifest(text)  # raises what is wrong with it
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return json.loads(text), _format.code_here(text)
 
 
 def _entry(manifest: dict[str, Any], name: str) -> dict[str, Any]:
@@ -86,7 +92,9 @@ def _weights(ptd: Path) -> dict[str, Any]:
     }
 
 
-def _method(method: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+def _method(
+    method: dict[str, Any], entry: dict[str, Any], here: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "name": method["name"],
         "delegates": [
@@ -102,7 +110,10 @@ def _method(method: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
             symbol["name"]: [symbol["min"], symbol["max"]] for symbol in entry.get("symbols", [])
         },
         "guards": [guard["text"] for guard in entry.get("guards", [])],
-        "variants": entry.get("variants", []),
+        "variants": [
+            {**variant, **places}
+            for variant, places in zip(entry.get("variants", []), here, strict=True)
+        ],
         "constants": [
             {
                 "fqn": constant["fqn"],

@@ -49,9 +49,12 @@ def _method(console: Console, method: dict[str, Any]) -> None:
     for guard in method["guards"]:
         console.print(f"  condition: {escape(guard)}")
     for variant in method["variants"]:
-        level = variant.get("isa") or f"sm_{variant.get('sm', 0)}"
         callouts = ", ".join(variant.get("callouts", [])) or "none"
-        console.print(f"  code: {variant['target']} {level}; calls out to: {escape(callouts)}")
+        console.print(f"  code: {escape(variant['text'])}; calls out to: {escape(callouts)}")
+        for device in variant["runs_on"]:
+            console.print(f"    runs on {escape(device)}")
+        for reason in variant["reasons"]:
+            console.print(f"    not on {escape(reason)}")
     mutated = [constant["fqn"] for constant in method["constants"] if constant["mutated"]]
     if mutated:
         console.print(f"  writes: {escape(', '.join(mutated))}")
