@@ -166,12 +166,12 @@ std::string repr(const PyModule& self) {
 using Class = py::class_<PyModule, std::shared_ptr<PyModule>>;
 
 void bind_state(Class& cls) {
-  cls.def("memory_stats", &memory_stats,
+  cls.def("memory_stats", &memory_stats, py::call_guard<BindingScope>(),
           "Bytes in use, by purpose.\n\n"
           "weights_mapped (used in place from the file), weights_private, weights_device (on a "
           "GPU),\n"
           "state (mutable buffers), working_current, working_peak, cached (trim() returns it).")
-      .def("trim", &trim,
+      .def("trim", &trim, py::call_guard<BindingScope>(),
            "Returns cached memory to the system; gives the bytes released.\n\n"
            "Also lets go of inputs that were kept until the GPU had read them.")
       .def("state_dict", &state_dict, py::call_guard<BindingScope>(),
@@ -191,14 +191,16 @@ void bind_state(Class& cls) {
 }
 
 void bind_lifetime(Class& cls) {
-  cls.def("close", &close,
+  cls.def("close", &close, py::call_guard<BindingScope>(),
           "Frees everything, after calls in flight.\n\n"
           "Later calls raise ClosedError; outputs stay valid. Closing twice does nothing.")
       .def_property_readonly(
           "closed", [](const PyModule& self) { return self.module().closed(); },
           "Whether close() was called.")
       .def("__enter__", [](const std::shared_ptr<PyModule>& self) { return self; })
-      .def("__exit__", [](const PyModule& self, const py::args&) { close(self); });
+      .def(
+          "__exit__", [](const PyModule& self, const py::args&) { close(self); },
+          py::call_guard<BindingScope>());
 }
 
 }  // namespace
