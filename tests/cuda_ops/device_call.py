@@ -49,6 +49,11 @@ class World:
         # Over the fake driver: threads that stopped at a failed check since the last call.
         self.take_traps: Callable[[], int] | None = None
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels run on a GPU, not over the fake driver."""
+        return self.take_traps is None
+
     def call(self, name: str, *arguments: Any) -> Any:
         """Results of a shim as host tensors (one, or a tuple). Raises what the shim raised."""
         results = DeviceCall(self, name, arguments).run()

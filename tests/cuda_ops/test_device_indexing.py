@@ -36,6 +36,7 @@ PATTERNS: list[tuple[tuple[int, ...], Index]] = [
     ((3, 4, 5), [None, I([True, False, False, True]), I([3, 1])]),
     ((3, 4), [I([0, 1, 1], dtype=torch.uint8)]),
 ]
+REPEATS = (0, 2)  # patterns with one place twice
 
 
 @pytest.mark.parametrize("case", range(len(PATTERNS)))
@@ -60,6 +61,8 @@ def test_index_put(world: World, case: int) -> None:
                 for accumulate in (False, True):
                     if accumulate and dtype == torch.bool:
                         continue
+                    if not accumulate and case in REPEATS and values.dim() > 0 and world.is_gpu:
+                        continue  # any one of the values stays
                     expected = aten.index_put(self, indices, values, accumulate)
                     ours = world.call("index_put", self, indices, values, accumulate)
                     same(ours, expected, rtol=1e-2, atol=1e-2)

@@ -83,9 +83,6 @@ def eager_calls(row: Row) -> list[tuple[Any, Any, Any]]:
     """(args, kwargs, output) of each call of the row on a fresh module; everything on the GPU."""
     built = row.build()
     model = built.model.cuda()
-    for module in model.modules():
-        if isinstance(module, torch.nn.RNNBase):
-            module.flatten_parameters()  # else eager warns
     calls = [(built.args, built.kwargs)] + [(args, {}) for args in built.more]
     results = []
     with torch.no_grad():

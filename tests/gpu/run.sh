@@ -69,7 +69,7 @@ run_stage() {
       mkdir -p "$WORK/sanitizer" && "$PYTHON" tests/gpu/sanitizer_subset.py --export "$WORK/sanitizer" &&
         CUDAEXEC_SANITIZER_PROGRAMS=$WORK/sanitizer exec compute-sanitizer --tool memcheck \
           --leak-check full --error-exitcode 9 "$PYTHON" tests/gpu/sanitizer_subset.py ;;
-    cycles) pytests -m gpu tests/gpu/test_gpu_cycles.py ;;
+    cycles) pytests -m "gpu and alone" tests/gpu ;;
     two) pytests -m gpu tests/gpu/test_gpu_two.py ;;
     bench) exec "$PYTHON" benchmarks/bench_gpu.py ;;
     *) echo "no such stage: $1"; return 2 ;;

@@ -269,8 +269,8 @@ def test_dlpack_objects_hand_over(module: cudaexec.Module, side: torch.cuda.Stre
     with torch.cuda.stream(side):
         x = OnlyDlpack(filled(X, side))
         got = module(x, Y, stream=chosen)
-    assert x.streams == [chosen.cuda_stream]
-    check(got)
+        assert x.streams == [chosen.cuda_stream]
+        check(got)  # torch tensors, as Y is one: ready on the stream that was current
 
 
 def test_dlpack_memory_is_kept_until_it_was_read(

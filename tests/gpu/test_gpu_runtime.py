@@ -98,6 +98,7 @@ def test_memory_limit(widen: Path) -> None:
         assert module.memory_stats()["working_current"] == 0
 
 
+@pytest.mark.alone
 def test_more_memory_than_the_gpu_has(widen: Path) -> None:
     """The device runs out: OutOfMemory with sizes, then a smaller call works."""
     free, _ = torch.cuda.mem_get_info()

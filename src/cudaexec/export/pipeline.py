@@ -68,7 +68,10 @@ def run_export(
     """
     with (
         _LOCK,
-        tempfile.TemporaryDirectory(prefix="cudaexec-export-") as name,
+        tempfile.TemporaryDirectory(
+            prefix="cudaexec-export-",
+            ignore_cleanup_errors=True,  # a compiler may still write
+        ) as name,
         _programs_unchanged(requests),
     ):
         return _Export(requests, targets, path, options, Path(name)).run()
