@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/export.h"
-#include "format/manifest.h"
 #include "device/cpu_features.h"
+#include "format/manifest.h"
 
 namespace cudaexec {
 
