@@ -35,6 +35,7 @@ struct alignas(64) Worker {
   int thread = 0;        // in the team
   int index = 0;         // in the pool
   int avoided_cpu = -1;  // taken out of its affinity mask
+  cpu_set_t own_mask{};  // what was left of it
 };
 
 // Of the process; never destroyed, because workers outlive static destructors.
@@ -81,10 +82,14 @@ void reset_in_child() noexcept {
 [[gnu::noinline]] void avoid_cpu(Worker& worker, int cpu) noexcept {
   cpu_set_t mask;
   if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) return;
-  if (worker.avoided_cpu >= 0) CPU_SET(static_cast<size_t>(worker.avoided_cpu), &mask);
+  // A mask that somebody set since is theirs.
+  if (worker.avoided_cpu >= 0 && CPU_EQUAL(&mask, &worker.own_mask))
+    CPU_SET(static_cast<size_t>(worker.avoided_cpu), &mask);
   CPU_CLR(static_cast<size_t>(cpu), &mask);
   if (CPU_COUNT(&mask) == 0) return;
-  if (::sched_setaffinity(0, sizeof(mask), &mask) == 0) worker.avoided_cpu = cpu;
+  if (::sched_setaffinity(0, sizeof(mask), &mask) != 0) return;
+  worker.avoided_cpu = cpu;
+  worker.own_mask = mask;
 }
 
 void run_team(Worker& worker) noexcept {
