@@ -161,3 +161,21 @@ def test_methods_that_name_one_buffer_differently_share_it(tmp_path):
     with cudaexec.load(tmp_path / "m.pte") as module:
         add, double = module.method("add"), module.method("double")
         assert [f(one)[0].item() for f in (add, double, double, add)] == [1, 3, 5, 5]
+
+
+def test_a_parameter_that_forward_writes_is_state(export_case):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2), requires_grad=False)
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.scale.add_(1)
+                self.linear.weight.mul_(0.5)
+            return self.linear(x) * self.scale
+
+    case = export_case(Net(), (torch.ones(2),))
+    for _ in range(3):
+        case.check(torch.randn(2))

@@ -115,3 +115,24 @@ def test_a47_rotary_embedding_in_bfloat16(export_case):
     case = export_case(rotate, args)
     ours, eager = case.module(*args), rotate(*args)
     assert (ours.double() - exact).abs().max() <= (eager.double() - exact).abs().max()
+
+
+def test_any_and_all_of_uint8_are_uint8(export_case):
+    """In the middle of a model too, where no check of outputs would see another dtype."""
+
+    def logic(x):
+        inverted, sums = (~x.any(1)).long(), (x.any(1) - 1).float() + x.all(0, keepdim=True)
+        branch = torch.cond(x.sum() > 2, lambda x: x.any() - 1, lambda x: x.all() - 1, (x,))
+        return x.any(1), x.all(), inverted, sums, branch
+
+    case = export_case(logic, (torch.tensor([[0, 3], [0, 0]], dtype=torch.uint8),))
+    for values in ([[0, 3], [0, 0]], [[1, 2], [3, 4]], [[0, 0], [0, 0]]):
+        case.check(torch.tensor(values, dtype=torch.uint8))
+
+
+def test_another_dtype_in_generated_code_is_refused(export_case, monkeypatch):
+    from cudaexec.export import lower
+
+    monkeypatch.setattr(lower, "rewrite_byte_logic", lambda module: None)
+    with pytest.raises(cudaexec.ExportError, match=r"aten\.any\S* gives torch.bool in generated"):
+        export_case(lambda x: (x.any(1) - 1).float(), (example(torch.uint8),))

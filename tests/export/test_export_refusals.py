@@ -168,3 +168,20 @@ def test_options_know_their_names():
             ExportOptions(cpu_levels=levels)
     with pytest.raises(AttributeError):
         ExportOptions().strict = True
+
+
+def test_writing_shared_memory_is_refused_in_our_words(tmp_path):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("whole", torch.zeros(4))
+            self.register_buffer("part", self.whole[:2])
+
+        def forward(self, x):
+            self.whole.add_(x)
+            return self.part * 1
+
+    with pytest.raises(ExportError, match="whose memory another one shares") as caught:
+        cudaexec.export(Net(), (torch.ones(4),), path=tmp_path / "m.pte", target="cpu")
+    assert "github" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

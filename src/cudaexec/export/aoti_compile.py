@@ -162,6 +162,12 @@ def generate(
     except Exception as error:
         if method.oblivious:  # some lowerings cannot do without knowing that sizes are above 1
             raise NeedsSizesAboveOneError from error
+        if "inputs that are mutated" in str(error):
+            raise ExportError(
+                f"method {method.name!r}: the model writes a parameter or buffer whose memory "
+                f"another one shares (a view of it, or a second name); make one a copy of the "
+                f"other, or write through one name only"
+            ) from error
         raise ExportError(
             f"method {method.name!r}: Inductor could not generate code: "
             f"{type(error).__name__}: {first_line(error)}"

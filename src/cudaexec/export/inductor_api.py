@@ -15,6 +15,7 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch._inductor import choices, config, cpu_vec_isa, select_algorithm
+        from torch._inductor import graph as inductor_graph
         from torch._inductor import ir as inductor_ir
         from torch._inductor import lowering as inductor_lowering
         from torch._inductor.codegen import cpp as cpp_codegen
@@ -33,6 +34,7 @@ __all__ = [
     "config",
     "cpp_codegen",
     "cpu_vec_isa",
+    "inductor_graph",
     "inductor_ir",
     "inductor_lowering",
     "joint_graph",

@@ -7,25 +7,21 @@ the export ends.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch._decomp import decompositions
 from torch._subclasses import fake_impls
-from torch.fx.experimental import _config as symbolic_config
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.value_ranges import bound_sympy
 
-from cudaexec.export import rounding, teams
+from cudaexec.export import replacements, rounding, teams
 from cudaexec.export.errors import ExportError
 from cudaexec.export.inductor_api import (
     cpp_codegen,
     cpu_vec_isa,
+    inductor_graph,
     inductor_ir,
     inductor_lowering,
     select_algorithm,
@@ -74,161 +70,17 @@ class Patch:
             setattr(self.owner, self.key, value)
 
 
-class _Avx512(cpu_vec_isa.VecAVX512):  # type: ignore[misc]
-    """AVX-512 as x86-64-v4 has it: no extension that only the exporting machine has, no probe."""
-
-    def build_arch_flags(self) -> str:
-        return "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma"
-
-    def __bool__(self) -> bool:
-        return True
-
-    __hash__ = cpu_vec_isa.VecAVX512.__hash__
-
-
-class _Avx2(cpu_vec_isa.VecAVX2):  # type: ignore[misc]
-    """AVX2, without the probe."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    __hash__ = cpu_vec_isa.VecAVX2.__hash__
-
-
-def _both_levels(_original: Any) -> Callable[[], list[Any]]:
-    levels = [_Avx512(), _Avx2()]
-    return lambda: levels
-
-
-def _vector_classes_as_expected(original: Any) -> str:
-    if inspect.signature(original).parameters:
-        return "it takes arguments"
-    macros = [_Avx512().build_macro(), _Avx2().build_macro()]
-    if macros != [["CPU_CAPABILITY_AVX512"], ["CPU_CAPABILITY_AVX2"]]:
-        return f"the vector classes define {macros}"
-    if (_Avx512().bit_width(), _Avx2().bit_width()) != (512, 256):
-        return "the vector widths are not 512 and 256"
-    return ""
-
-
-def _without_guards(original: Callable[..., Any]) -> Callable[..., Any]:
-    def convolution(fake_mode: Any, *args: Any, **kwargs: Any) -> Any:
-        if fake_mode.shape_env is None:
-            return original(fake_mode, *args, **kwargs)
-        with fake_mode.shape_env.suppress_guards():
-            return original(fake_mode, *args, **kwargs)
-
-    return convolution
-
-
-def _convolution_as_expected(original: Any) -> str:
-    first = next(iter(inspect.signature(original).parameters), "")
-    if first != "fake_mode":
-        return f"its first parameter is {first!r}"
-    if not hasattr(ShapeEnv, "suppress_guards"):
-        return "ShapeEnv has no suppress_guards"
-    return ""
-
-
-class _OrderingEnv:
-    """A ShapeEnv that answers `a < b` without a guard where the ranges decide it but for a tie."""
-
-    def __init__(self, shape_env: Any) -> None:
-        self._shape_env = shape_env
-
-    def evaluate_expr(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(expr, sympy.StrictLessThan | sympy.StrictGreaterThan):
-            less, more = (expr.lts, expr.gts)
-            difference = bound_sympy(more - less, self._shape_env.var_to_range)
-            if difference.lower >= 0:
-                return True
-            if difference.upper <= 0:
-                return False
-        return self._shape_env.evaluate_expr(expr, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shape_env, name)
-
-
-def _order_up_to_ties(original: Callable[..., Any]) -> Callable[..., Any]:
-    def argsort_sym(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(_OrderingEnv(shape_env), *args, **kwargs)
-
-    return argsort_sym
-
-
-def _argsort_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    return "" if names[:2] == ["shape_env", "seq"] else f"its parameters are {names}"
-
-
-def _stride_size_obliviously(original: Callable[..., Any]) -> Callable[..., Any]:
-    def compute_stride(*args: Any, **kwargs: Any) -> Any:
-        if symbolic_config.backed_size_oblivious:
-            kwargs["size_oblivious"] = True
-        return original(*args, **kwargs)
-
-    return compute_stride
-
-
-def _compute_stride_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    return "" if names[3:] == ["size_oblivious"] else f"its parameters are {names}"
-
-
-def _states_as_given(original: Callable[..., Any]) -> Callable[..., Any]:
-    def one_layer_lstm(inp: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:
-        out, final = original(inp, hidden, *args, **kwargs)
-        states = zip(final, hidden, strict=True)
-        return out, tuple(state.reshape(given.shape) for state, given in states)
-
-    return one_layer_lstm
-
-
-def _lstm_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    return "" if names[:2] == ["inp", "hidden"] else f"its parameters are {names}"
-
-
-def _layouts_fixed_at_once(_original: Any) -> Callable[[Any, Any], Any]:
-    def strides(self: Any, node: Any) -> Any:
-        inductor_ir.ExternKernel.realize_input(node)
-        if isinstance(node.data.layout, inductor_ir.FlexibleLayout):
-            node.data.freeze_layout()
-        return node.get_stride()
-
-    return strides
-
-
-def _layouts_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    return "" if names == ["self", "node"] else f"its parameters are {names}"
-
-
-def _statistics_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    return "" if names == ["event_name", "timings"] else f"its parameters are {names}"
-
-
-_NOTES = teams.WorkNotes()
-
-
-def _decide_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    if names != ["self", "max_parallel_depth", "threads"]:
-        return f"its parameters are {names}"
-    fields = list(inspect.signature(cpp_codegen.ParallelDepth).parameters)
-    return "" if fields == ["parallel_depth", "start_depth"] else f"ParallelDepth has {fields}"
-
-
-def _sharing_as_expected(original: Any) -> str:
-    names = list(inspect.signature(original).parameters)
-    if names != ["self", "threads"]:
-        return f"its parameters are {names}"
-    return "" if "code" in inspect.getsource(cpp_codegen.WorkSharing.__init__) else "no code buffer"
-
-
 PATCHES: tuple[Patch, ...] = (
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.graph.GraphLowering.run_node",
+        owner=inductor_graph.GraphLowering,
+        key="run_node",
+        reason="an operator that is lowered to another dtype than eager's changes what the model "
+        "computes from it, without an error",
+        self_test=replacements.run_node_as_expected,
+        make=replacements.with_dtypes_checked,
+    ),
     Patch(
         versions=((2, 11), (2, 16)),
         symbol="torch._inductor.cpu_vec_isa.valid_vec_isa_list",
@@ -237,8 +89,8 @@ PATCHES: tuple[Patch, ...] = (
         reason="Inductor offers only what the exporting machine has, found by compiling probes "
         "that fail without libtorch and then silently select scalar code; a file holds code for "
         "fixed levels instead",
-        self_test=_vector_classes_as_expected,
-        make=_both_levels,
+        self_test=replacements.vector_classes_as_expected,
+        make=replacements.both_levels,
     ),
     Patch(
         versions=((2, 11), (2, 16)),
@@ -247,8 +99,8 @@ PATCHES: tuple[Patch, ...] = (
         key=torch.ops.aten.convolution.default,
         reason="it asks which of ATen's kernels eager mode would take, which silently narrows a "
         "dynamic batch to the example's side of 16 (2 to 15); nothing here depends on the answer",
-        self_test=_convolution_as_expected,
-        make=_without_guards,
+        self_test=replacements.convolution_as_expected,
+        make=replacements.without_guards,
     ),
     Patch(
         versions=((2, 11), (2, 16)),
@@ -257,8 +109,8 @@ PATCHES: tuple[Patch, ...] = (
         key="argsort_sym",
         reason="sorting strides asks whether 16 * n > 16, which excludes n = 1 although a tie has "
         "no wrong order there",
-        self_test=_argsort_as_expected,
-        make=_order_up_to_ties,
+        self_test=replacements.argsort_as_expected,
+        make=replacements.order_up_to_ties,
         optional=True,
     ),
     Patch(
@@ -268,8 +120,8 @@ PATCHES: tuple[Patch, ...] = (
         key="_compute_stride",
         reason="views in a size-oblivious trace ask whether a size is 1, which excludes it "
         "although the strides found without asking hold for it too",
-        self_test=_compute_stride_as_expected,
-        make=_stride_size_obliviously,
+        self_test=replacements.compute_stride_as_expected,
+        make=replacements.stride_size_obliviously,
         optional=True,
     ),
     Patch(
@@ -280,8 +132,8 @@ PATCHES: tuple[Patch, ...] = (
         key="get_stride_and_maybe_freeze_layout",
         reason="kernels are written for strides that an operand may still lose, and the check "
         "comes late or never, in the hope for a library call to fall back to",
-        self_test=_layouts_as_expected,
-        make=_layouts_fixed_at_once,
+        self_test=replacements.layouts_as_expected,
+        make=replacements.layouts_fixed_at_once,
         gpu=True,
     ),
     Patch(
@@ -301,7 +153,7 @@ PATCHES: tuple[Patch, ...] = (
         owner=select_algorithm,
         key="_log_autotune_choices_stats",
         reason="so do their statistics",
-        self_test=_statistics_as_expected,
+        self_test=replacements.statistics_as_expected,
         make=lambda original: lambda *args: None,
         optional=True,
         gpu=True,
@@ -312,7 +164,7 @@ PATCHES: tuple[Patch, ...] = (
         owner=inductor_lowering.lowerings,
         key=torch.ops.prims.convert_element_type.default,
         reason="a conversion to a 16-bit type is computed in float32, without the rounding",
-        self_test=rounding.parameters_are(),
+        self_test=rounding.parameters_are("x", "dtype"),
         make=rounding.rounding_conversion,
     ),
     Patch(
@@ -339,8 +191,8 @@ PATCHES: tuple[Patch, ...] = (
         owner=decompositions,
         key="one_layer_lstm",
         reason="the final states keep a dimension of size 1 too many unless the batch is 1",
-        self_test=_lstm_as_expected,
-        make=_states_as_given,
+        self_test=replacements.lstm_as_expected,
+        make=replacements.states_as_given,
     ),
     Patch(
         versions=((2, 11), (2, 16)),
@@ -349,9 +201,9 @@ PATCHES: tuple[Patch, ...] = (
         key="decide_parallel_depth",
         reason="with a dynamic number of threads it makes a parallel region of every loop, "
         "however short",
-        self_test=_decide_as_expected,
+        self_test=replacements.decide_as_expected,
         make=lambda original: teams.deciding(
-            original, cpp_codegen.ParallelDepth, cpp_codegen.cexpr_index, _NOTES
+            original, cpp_codegen.ParallelDepth, cpp_codegen.cexpr_index, replacements.NOTES
         ),
         optional=True,
     ),
@@ -361,8 +213,8 @@ PATCHES: tuple[Patch, ...] = (
         owner=cpp_codegen.WorkSharing,
         key="parallel",
         reason="a region does not say how much work it has, so every one would start all threads",
-        self_test=_sharing_as_expected,
-        make=lambda original: teams.marking(original, _NOTES),
+        self_test=replacements.sharing_as_expected,
+        make=lambda original: teams.marking(original, replacements.NOTES),
         optional=True,
     ),
 )

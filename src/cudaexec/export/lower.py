@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from cudaexec.export.byte_logic import rewrite_byte_logic
 from cudaexec.export.dtypes import check_graph_dtypes, dtype_name
 from cudaexec.export.dynamic_dims import DeclaredDim, check_examples, check_traced, declared_dims
 from cudaexec.export.errors import ExportError
@@ -114,6 +115,7 @@ def _flatten(
     if isinstance(request.model, ExportedProgram):
         add_guards_of(symbols, request.model, {name: value for _, name, value in tensor_leaves})
     graph_module = _unlift(program)
+    rewrite_byte_logic(graph_module)
     graph_inputs = _strip_constants(request.name, graph_module, leaves)
     in_spec, in_slots = tree_of(program.call_spec.in_spec, f"method {request.name!r}, arguments")
     out_spec, out_slots = tree_of(program.call_spec.out_spec, f"method {request.name!r}, result")
@@ -236,7 +238,20 @@ def _unlift(program: ExportedProgram) -> Any:
         if hasattr(module, attribute):
             delattr(module, attribute)
     module._forward_pre_hooks.clear()
+    _parameters_as_buffers(module)
     return module
+
+
+def _parameters_as_buffers(module: torch.nn.Module) -> None:
+    """Let a parameter that forward() writes be state, as a buffer is; torch would return it."""
+    buffers: dict[int, torch.Tensor] = {}  # tied ones stay one tensor
+    for owner in module.modules():
+        for name, value in list(owner._parameters.items()):
+            delattr(owner, name)
+            if value is not None:
+                owner.register_buffer(name, buffers.setdefault(id(value), value.detach()))
+            else:
+                owner.register_buffer(name, None)
 
 
 def _strip_constants(method: str, module: Any, leaves: Sequence[InputLeaf]) -> list[InputLeaf]:
