@@ -26,14 +26,25 @@ def holds(p, **sizes: int) -> bool:
 
 def test_a_range_is_kept():
     p = plan(lambda x: x.softmax(0), (torch.randn(6, 3),), None, ({0: Dim("n", min=2, max=64)},))
-    assert p.symbols == [{"name": "s0", "min": 2, "max": 64, "input": 0, "dim": 0}]
-    assert p.inputs[0]["shape"] == ["s0", 3]
-    assert p.outputs[0]["shape"] == ["s0", 3]
+    assert p.symbols == [{"name": "n", "min": 2, "max": 64, "input": 0, "dim": 0}]
+    assert p.inputs[0]["shape"] == ["n", 3]
+    assert p.outputs[0]["shape"] == ["n", 3]
 
 
 def test_no_upper_bound():
     p = plan(lambda x: x * 2, (torch.randn(6),), None, ({0: Dim("n")},))
-    assert p.symbols == [{"name": "s0", "min": 1, "max": None, "input": 0, "dim": 0}]
+    assert p.symbols == [{"name": "n", "min": 1, "max": None, "input": 0, "dim": 0}]
+
+
+def test_sizes_have_the_names_of_their_dims():
+    def f(a, b, c, d):
+        return a[:, 0], b + 1, c * 2, d * 3
+
+    # An operator's name, a name like those of unnamed sizes, and no name at all.
+    dims = ({0: Dim("max"), 1: Dim("length")}, {0: Dim("s0")}, {0: Dim.AUTO}, {0: Dim("length")})
+    p = plan(f, tuple(torch.randn(n, n + 1) for n in (4, 6, 7, 5)), None, dims)
+    assert [spec["name"] for spec in p.symbols] == ["s1", "length", "s0", "s2"]
+    assert p.outputs[0]["shape"] == ["s1"]
 
 
 @pytest.mark.parametrize("spec", [BATCH, Dim.AUTO, Dim.DYNAMIC])
@@ -46,16 +57,16 @@ def test_an_example_of_size_0_or_1_is_refused(spec, size):
 
 def test_a_bool_argument_changes_nothing():
     p = plan(lambda x, flag: x.repeat([2]), (torch.randn(20), True), None, ({0: Dim("n")}, None))
-    assert p.inputs[0]["shape"] == ["s0"]
-    assert evaluate(p.outputs[0]["shape"][0], {"s0": 40}) == 80
+    assert p.inputs[0]["shape"] == ["n"]
+    assert evaluate(p.outputs[0]["shape"][0], {"n": 40}) == 80
 
 
 def test_tied_sizes_have_one_symbol():
     n = Dim("n", min=2, max=32)
     p = plan(lambda a, b: a @ b, (torch.randn(5, 7), torch.randn(7, 5)), None, ({0: n}, {1: n}))
     assert len(p.symbols) == 1
-    assert p.inputs[0]["shape"] == ["s0", 7]
-    assert p.inputs[1]["shape"] == [7, "s0"]
+    assert p.inputs[0]["shape"] == ["n", 7]
+    assert p.inputs[1]["shape"] == [7, "n"]
 
 
 def test_a_multiple_of_a_size():
@@ -78,7 +89,7 @@ def test_a_multiple_beside_the_size_itself():
         ({0: n}, {0: 2 * n}),
     )
     assert len(p.symbols) == 1
-    assert evaluate(p.inputs[1]["shape"][0], {"s0": 5}) == 10
+    assert evaluate(p.inputs[1]["shape"][0], {"n": 5}) == 10
 
 
 @pytest.mark.skipif(OLD_TORCH, reason="Inductor of 2.11 cannot lower this slice: ExportError")
@@ -102,7 +113,7 @@ def test_sizes_as_results():
         ({0: Dim("n")},),
     )
     assert [output["kind"] for output in p.outputs] == ["tensor", "expression", "expression"]
-    assert evaluate(p.outputs[2]["value"], {"s0": 9}) == 5
+    assert evaluate(p.outputs[2]["value"], {"n": 9}) == 5
 
 
 def test_sizes_that_depend_on_data_are_null():
@@ -130,7 +141,7 @@ def test_a_size_that_the_trace_fixed_is_refused(function, spec):
 
 
 def test_a_size_that_the_compiler_fixed_is_refused():
-    with pytest.raises(ExportError, match=r"narrowed .*s1 == 10.*excludes") as caught:
+    with pytest.raises(ExportError, match=r"narrowed .*height == 10.*excludes") as caught:
         plan(
             lambda x: F.adaptive_avg_pool2d(x, 3),
             (torch.randn(4, 3, 10, 10),),
@@ -198,7 +209,7 @@ def test_code_generation_that_excludes_size_1_is_noticed(monkeypatch):
     lowered.shape_env.guards.append(Guard())
     with pytest.raises(NeedsSizesAboveOneError):
         watch.check(lowered.symbols, oblivious=True)
-    with pytest.raises(ExportError, match="s0 != 1"):
+    with pytest.raises(ExportError, match="batch != 1"):
         watch.check(lowered.symbols, oblivious=False)
 
 
@@ -209,7 +220,7 @@ def test_nested_and_keyword_shapes():
         {"state": {"k": torch.randn(4, 2)}},
         {"pair": ({0: BATCH}, None), "state": {"k": {0: BATCH}}},
     )
-    assert [spec["shape"] for spec in p.inputs] == [["s0", 2], [2], ["s0", 2]]
+    assert [spec["shape"] for spec in p.inputs] == [["batch", 2], [2], ["batch", 2]]
 
 
 def test_exported_program_keeps_its_ranges():
@@ -268,8 +279,8 @@ def test_guards_as_text(text, holds_for, fails_for):
     add_guards_of(table, Program(), {"x": lowered.graph_inputs[0]})
     (guard,) = table.guards
     assert guard["text"] == text
-    assert evaluate(guard["expr"], {"s0": holds_for})
-    assert not evaluate(guard["expr"], {"s0": fails_for})
+    assert evaluate(guard["expr"], {"n": holds_for})
+    assert not evaluate(guard["expr"], {"n": fails_for})
     Program._guards_code = ["L['y'].size()[0] == 2"]
     with pytest.raises(ExportError, match=r"L\['y'\].*cannot be recorded"):
         add_guards_of(table, Program(), {"x": lowered.graph_inputs[0]})
@@ -291,3 +302,49 @@ def test_a_callers_program_is_unchanged():
         env.guards.append(None)
         env.var_to_range.clear()
     assert (list(env.guards), dict(env.var_to_range), str(program.graph)) == before
+
+
+def _fixed(x):
+    return x.reshape(3, 4) + 1
+
+
+def _narrowed(x):
+    assert x.shape[0] < 10
+    return x + 1
+
+
+def _same(x, y):
+    return x + y
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "expected"),
+    [
+        (_fixed, ["batch"], r"'x': dimension 0 \('batch'\) became the constant 3.*batch = 3"),
+        (_narrowed, ["batch"], r"\('batch'\) has to meet 2 <= batch and batch <= 9.*max=9"),
+        (
+            _same,
+            ["a", "b"],
+            r"'y': dimension 0 \('b'\) has to be the same as input 'x': dim.*b = a",
+        ),
+    ],
+)
+def test_sizes_that_the_model_does_not_allow(function, names, expected):
+    examples = tuple(torch.randn(3, 4) for _ in names)
+    with pytest.raises(ExportError, match=expected) as caught:
+        traced(function, examples, None, tuple({0: Dim(name)} for name in names))
+    message = str(caught.value)
+    assert message.startswith("method 'forward': the model does not work for all the sizes")
+    assert "TORCH_LOGS" not in message
+    assert "L[" not in message
+
+
+def test_examples_that_break_the_declaration():
+    shapes = ({0: BATCH}, {1: BATCH})
+    with pytest.raises(ExportError, match=r"y\.shape\[1\] = 4 is not equal to x\.shape\[0\] = 3"):
+        traced(_same, (torch.randn(3, 4), torch.randn(3, 4)), None, shapes)
+
+
+def test_a_dimension_that_the_example_does_not_have():
+    with pytest.raises(ExportError, match=r"'x': dimension 2 \('batch'\).*has 2 dimensions"):
+        traced(lambda x: x * 2, (torch.randn(3, 4),), None, ({2: BATCH},))

@@ -130,9 +130,77 @@ def test_errors_of_the_model_keep_their_words():
         traced(f, (torch.ones(3),))
 
 
-def test_data_dependent_branches():
-    with pytest.raises(ExportError, match="could not trace"):
-        traced(lambda x: x if x.sum() > 0 else -x, (torch.ones(3),))
+class Branch(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+class Number(nn.Module):
+    def forward(self, x):
+        return x[: int(x.sum())]
+
+
+@pytest.mark.parametrize(
+    ("model", "line", "strict"),
+    [
+        (Branch(), "if x.sum() > 0:", False),
+        (Branch(), "if x.sum() > 0:", True),
+        (Number(), "return x[: int(x.sum())]", False),
+    ],
+)
+def test_values_that_decide_what_is_computed(tmp_path, capfd, model, line, strict):
+    with pytest.raises(ExportError) as caught:
+        cudaexec.export(
+            model,
+            (torch.ones(3),),
+            path=tmp_path / "m.pte",
+            target="cpu",
+            options=ExportOptions(strict=strict),
+        )
+    message = str(caught.value)
+    assert message.startswith("method 'forward': a branch, a Python number or a size depends on")
+    assert "test_export_refusals.py" in message
+    assert f", in forward: {line})" in message
+    assert "torch.cond" in message
+    assert capfd.readouterr() == ("", "")
+
+
+def test_examples_that_do_not_fit_the_model(tmp_path, capfd):
+    class Net(nn.Module):
+        def forward(self, x):
+            return x @ x
+
+    for model, place in ((Net(), r"test_export_refusals\.py.*x @ x"), (nn.Linear(4, 2), "linear")):
+        with pytest.raises(ExportError, match=place) as caught:
+            cudaexec.export(model, (torch.ones(3, 7),), path=tmp_path / "m.pte", target="cpu")
+        assert "[3, 7]" in str(caught.value)
+        assert "runs on these example arguments" in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_log_lines_of_other_threads_are_kept(monkeypatch):
+    import logging
+    import threading
+
+    from cudaexec.export.trace import quiet_torch
+
+    logger = logging.getLogger("torch._dynamo")
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    monkeypatch.setattr(logger, "handlers", [handler])
+    with quiet_torch():
+        thread = threading.Thread(target=logger.error, args=("of another thread",))
+        thread.start()
+        thread.join()
+        logger.error("of this thread")
+    logger.error("afterwards")
+    monkeypatch.setenv("TORCH_LOGS", "+dynamo")
+    with quiet_torch():
+        logger.error("wanted")
+    assert lines == ["of another thread", "afterwards", "wanted"]
 
 
 def test_arguments_of_export(tmp_path):

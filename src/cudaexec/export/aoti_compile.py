@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -111,18 +110,6 @@ def private_inductor_dir(directory: Path) -> Iterator[None]:
             os.environ[name] = before
 
 
-@contextmanager
-def _quiet_log() -> Iterator[None]:
-    """Keep Inductor's log lines about operators without C shims off stderr: those are refused."""
-    logger = logging.getLogger("torch._inductor.ir")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def generate(
     method: LoweredMethod, targets: Sequence[CodeTarget], directory: Path
 ) -> tuple[list[GeneratedCode], Mutations]:
@@ -147,7 +134,6 @@ def generate(
             torch.no_grad(),
             oblivious_sizes(method.oblivious),
             private_inductor_dir(directory),
-            _quiet_log(),
             patched(gpu=targets[0].kind == "cuda"),
             codegen_context(targets, directory),
         ):

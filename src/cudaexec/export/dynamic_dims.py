@@ -21,6 +21,7 @@ class DeclaredDim:
         label: the Dim's name, or "AUTO" and "DYNAMIC". size: that of the example.
         minimum, maximum: the declared range; None where there is none.
         assumed: the lowest size that tracing assumes by itself (it takes a Dim to be 2 or more).
+        rank: the input's number of dimensions.
     """
 
     input: str
@@ -30,6 +31,13 @@ class DeclaredDim:
     minimum: int | None
     maximum: int | None
     assumed: int = 2
+    rank: int = 1
+
+    @property
+    def name(self) -> str | None:
+        """The name of a plain Dim; None for AUTO, DYNAMIC and what is derived from a Dim."""
+        named = self.label.isidentifier() and self.label not in ("AUTO", "DYNAMIC")
+        return self.label if named else None
 
     def __str__(self) -> str:
         """Return how messages name it."""
@@ -113,22 +121,23 @@ def _visit(path: str, value: Any, shapes: Any) -> Iterator[DeclaredDim]:
 def _declared(path: str, value: torch.Tensor, dim: int, spec: Any) -> DeclaredDim | None:
     if spec is None or isinstance(spec, int):
         return None
-    dim %= max(value.dim(), 1)
-    size = int(value.shape[dim]) if value.dim() else 0
+    rank = value.dim()
+    there = -rank <= dim < rank
+    dim = dim % rank if there else dim
+    size = int(value.shape[dim]) if there else 0
     hint = getattr(spec, "type", None)
     if hint is not None and not isinstance(spec, type) and hasattr(hint, "name"):
         if hint.name == "STATIC":
             return None
-        return DeclaredDim(path, dim, hint.name, size, spec.min, spec.max)
+        return DeclaredDim(path, dim, hint.name, size, spec.min, spec.max, rank=rank)
     name = getattr(spec, "__name__", None)
     if name is None:
         return None
     maximum = getattr(spec, "max", None)
     bounded = isinstance(maximum, int) and maximum < 1 << 62
     minimum = int(getattr(spec, "min", 0))
-    return DeclaredDim(
-        path, dim, str(name), size, minimum, maximum if bounded else None, _assumed(spec)
-    )
+    highest = maximum if bounded else None
+    return DeclaredDim(path, dim, str(name), size, minimum, highest, _assumed(spec), rank)
 
 
 def _assumed(spec: Any) -> int:
@@ -139,12 +148,17 @@ def _assumed(spec: Any) -> int:
 
 
 def check_examples(method: str, dims: Sequence[DeclaredDim]) -> None:
-    """Refuse examples of size 0 or 1 in a dynamic dimension.
+    """Refuse dimensions that an example does not have, and sizes of 0 or 1 in dynamic ones.
 
     Raises:
         ExportError: torch would make the size constant, with or without saying so.
     """
     for declared in dims:
+        if not -declared.rank <= declared.dim < declared.rank:
+            raise ExportError(
+                f"method {method!r}, {declared} is declared dynamic, but the example has "
+                f"{declared.rank} dimensions. Correct dynamic_shapes."
+            )
         if declared.size < 2:
             raise ExportError(
                 f"method {method!r}, {declared} is dynamic, but the example has size "

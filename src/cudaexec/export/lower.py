@@ -84,7 +84,7 @@ def _lower(request: MethodRequest, strict: bool, small_sizes: bool) -> LoweredMe
         program = trace_small(request, strict=strict)
     oblivious = program is not None
     if program is None:
-        program = export_program(request, strict=strict)
+        program = export_program(request, strict=strict, dims=dims)
     with oblivious_sizes(oblivious):
         lowered = _flatten(request, program, dims)
     lowered.oblivious = oblivious
@@ -107,7 +107,10 @@ def _flatten(
     leaves = _input_leaves(request, program)
     shape_env = shape_env_of(program)
     tensor_leaves = [(leaf.index, leaf.name, leaf.value) for leaf in leaves if leaf.is_tensor]
-    symbols = build_symbols(request.name, tensor_leaves, shape_env, program.range_constraints)
+    labels = {(declared.input, declared.dim): declared.name for declared in dims if declared.name}
+    symbols = build_symbols(
+        request.name, tensor_leaves, shape_env, program.range_constraints, labels
+    )
     check_traced(
         request.name, dims, {name: value for _, name, value in tensor_leaves}, symbols.bounds
     )

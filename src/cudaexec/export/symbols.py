@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from cudaexec.export.errors import ExportError
 from cudaexec.export.expressions import (
+    OPERATORS,
     Dimension,
     Postfix,
     UnsupportedExpressionError,
@@ -53,6 +55,7 @@ class SymbolTable:
         forms: for each SymPy symbol its postfix form.
         names: for each size (a SymPy expression) that is a manifest symbol as a whole, its name.
         ranges: for each SymPy symbol its lowest and highest value.
+        labels: see `build_symbols`.
     """
 
     method: str
@@ -61,6 +64,16 @@ class SymbolTable:
     names: dict[Any, str] = field(default_factory=dict)
     guards: list[dict[str, Any]] = field(default_factory=list)
     ranges: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
+    labels: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def new_name(self, input_name: str, dim: int) -> str:
+        """Return the name of the symbol that is size `dim` of an input, used by no other one."""
+        taken = {spec.name for spec in self.specs} | set(OPERATORS)
+        name = self.labels.get((input_name, dim))
+        if name is not None and name not in taken:
+            return name
+        taken |= set(self.labels.values())
+        return next(name for index in itertools.count() if (name := f"s{index}") not in taken)
 
     def dimension(self, expr: Any) -> Dimension | None:
         """Return a size or stride for the manifest; None for one that depends on data."""
@@ -155,6 +168,7 @@ def build_symbols(
     leaves: list[tuple[int, str, Any]],
     shape_env: Any,
     range_constraints: dict[Any, Any],
+    labels: Mapping[tuple[str, int], str] | None = None,
 ) -> SymbolTable:
     """Find the symbols of the inputs' sizes and their ranges.
 
@@ -163,8 +177,10 @@ def build_symbols(
         leaves: (leaf index, name, fake tensor) of each tensor input.
         shape_env: torch's ShapeEnv of the trace, or None for a static one.
         range_constraints: `ep.range_constraints`.
+        labels: (input name, dimension) to the name of the Dim that was declared for it; symbols
+            without one are called s0, s1 and so on.
     """
-    table = SymbolTable(method)
+    table = SymbolTable(method, labels=dict(labels or {}))
     if shape_env is None:
         return table
     _collect_ranges(table, leaves, shape_env, range_constraints)
@@ -202,10 +218,10 @@ def _collect_ranges(
 
 
 def _define_plain(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> None:
-    for index, _, dim, expr in _sizes(leaves):
+    for index, input_name, dim, expr in _sizes(leaves):
         if not isinstance(expr, sympy.Symbol) or expr in table.forms:
             continue
-        name = f"s{len(table.specs)}"
+        name = table.new_name(input_name, dim)
         low, high = table.ranges[expr]
         table.specs.append(SymbolSpec(name, low, high, index, dim))
         table.forms[expr] = [name]
@@ -228,7 +244,7 @@ def _define_derived(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> N
         scale, shift = linear
         low, high = table.ranges[symbol]
         spec = SymbolSpec(
-            f"s{len(table.specs)}",
+            table.new_name(name, dim),
             scale * low + shift,
             None if high is None else scale * high + shift,
             index,

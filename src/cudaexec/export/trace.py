@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from cudaexec.export.dynamic_dims import DeclaredDim
 from cudaexec.export.errors import ExportError, first_line
+from cudaexec.export.trace_errors import trace_error
 
 # Warnings raised below these directories are torch's about torch: no user can act on them.
 _NOISE_DIRECTORIES = tuple(
@@ -37,7 +41,7 @@ class MethodRequest:
 @contextmanager
 def quiet_torch() -> Iterator[None]:
     """Drop torch's notes about itself; pass on other warnings; make lost state an error."""
-    with warnings.catch_warnings(record=True) as caught:
+    with silent_log(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     for item in caught:
@@ -50,6 +54,31 @@ def quiet_torch() -> Iterator[None]:
             )
         if not assigned and not item.filename.startswith(_NOISE_DIRECTORIES):
             warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+
+
+@contextmanager
+def silent_log() -> Iterator[None]:
+    """Keep this thread's lines in torch's own log off stderr: what matters comes as an error.
+
+    Whoever sets TORCH_LOGS wants to read them.
+    """
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+    thread = threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+    handlers = {handler for name in names for handler in logging.getLogger(name).handlers}
+    try:
+        for handler in handlers:
+            handler.addFilter(of_others)
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(of_others)
 
 
 @contextmanager
@@ -73,11 +102,18 @@ def refuse_seeding() -> Iterator[None]:
             owner.manual_seed = original
 
 
-def export_program(request: MethodRequest, *, strict: bool) -> ExportedProgram:
+def export_program(
+    request: MethodRequest, *, strict: bool, dims: Sequence[DeclaredDim] = ()
+) -> ExportedProgram:
     """Run torch.export on a module; an ExportedProgram comes back as it is.
 
+    Args:
+        request: the model and its example.
+        strict: trace with TorchDynamo.
+        dims: the sizes declared dynamic, for messages.
+
     Raises:
-        ExportError: torch.export could not; the message begins with its own.
+        ExportError: torch.export could not; the message names the place in the model.
     """
     if isinstance(request.model, ExportedProgram):
         return request.model
@@ -93,10 +129,7 @@ def export_program(request: MethodRequest, *, strict: bool) -> ExportedProgram:
     except ExportError as error:
         raise ExportError(f"method {request.name!r}: {error}") from error
     except Exception as error:
-        raise ExportError(
-            f"method {request.name!r}: torch.export could not trace the model: "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
+        raise trace_error(request.name, error, dims, strict=strict) from error
 
 
 def decompose(method: str, program: ExportedProgram) -> tuple[ExportedProgram, list[str]]:
