@@ -70,7 +70,7 @@ run_stage() {
         CUDAEXEC_SANITIZER_PROGRAMS=$WORK/sanitizer exec compute-sanitizer --tool memcheck \
           --leak-check full --error-exitcode 9 "$PYTHON" tests/gpu/sanitizer_subset.py ;;
     cycles) pytests -m "gpu and alone" tests/gpu ;;
-    two) pytests -m gpu tests/gpu/test_gpu_two.py ;;
+    two) pytests -n 4 -m "gpu and two_gpus" tests/gpu ;;
     bench) exec "$PYTHON" benchmarks/bench_gpu.py ;;
     *) echo "no such stage: $1"; return 2 ;;
   esac
