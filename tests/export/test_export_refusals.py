@@ -24,7 +24,7 @@ pytestmark = pytest.mark.torch
     ],
 )
 def test_dtypes(function, example, dtype):
-    with pytest.raises(ExportError, match=f"method 'forward'.*{dtype}.*Supported: bool"):
+    with pytest.raises(ExportError, match=f"(?s)method 'forward'.*{dtype}.*Supported: bool"):
         traced(function, (example,))
 
 
@@ -35,6 +35,27 @@ def test_the_place_in_the_model_is_named():
 
     with pytest.raises(ExportError, match=r"test_export_refusals\.py.*in forward"):
         traced(Net(), (torch.ones(3),))
+
+
+def test_operators_beside_a_dtype_are_named_too():
+    class Net(nn.Module):
+        def forward(self, x):
+            pair = torch.view_as_real(torch.complex(x, x))
+            small = x.to(torch.float8_e5m2).float()
+            known = x.sort()[0], x.softmax(0), x.cumsum(0), torch.polygamma(1, x), x @ x
+            return pair, small, torch.linalg.inv(x), torch.bincount(x.long().flatten()), known
+
+    with pytest.raises(ExportError) as caught:
+        traced(Net(), (torch.rand(3, 3),))
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("  ")]
+    assert [line.partition(" (File")[0] for line in lines] == [
+        "  aten.complex.default uses complex64",
+        "  aten.to.dtype uses float8_e5m2",
+        "  aten.view_as_real.default needs libtorch",
+        "  aten.linalg_inv_ex.default needs libtorch",
+        "  aten.bincount.default needs libtorch",
+    ]
+    assert all("test_export_refusals.py" in line for line in lines)
 
 
 def test_sparse_tensors():

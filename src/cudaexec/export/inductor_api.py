@@ -20,6 +20,7 @@ try:
         from torch._inductor import lowering as inductor_lowering
         from torch._inductor.codegen import cpp as cpp_codegen
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
+        from torch._inductor.decomposition import select_decomp_table as decomposition_table
         from torch._inductor.fx_passes import joint_graph
         from torch._inductor.virtualized import V
 finally:
@@ -34,6 +35,7 @@ __all__ = [
     "config",
     "cpp_codegen",
     "cpu_vec_isa",
+    "decomposition_table",
     "inductor_graph",
     "inductor_ir",
     "inductor_lowering",
