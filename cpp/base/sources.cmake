@@ -6,6 +6,7 @@ set(CUDAEXEC_BASE_SOURCES
     base/fault.cpp
     base/sha256.cpp
     base/tree_hash.cpp
+    base/words.cpp
 )
 # At -O3 GCC 12 warns about the deliberately undefined values in its own AVX-512 header.
 set_source_files_properties(base/tree_hash.cpp PROPERTIES COMPILE_OPTIONS

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/path_error.h"
 #include "base/str.h"
 
 namespace cudaexec {
@@ -29,13 +30,13 @@ class Descriptor {
 };
 
 [[noreturn]] void throw_file_error(const std::string& path, const char* operation, int error) {
-  throw FileError(str(path, ": ", operation, " failed: ", std::generic_category().message(error)),
-                  error);
+  throw PathError(str(path, ": ", operation, " failed: ", std::generic_category().message(error)),
+                  error, path);
 }
 
 int open_for_reading(const std::string& path) {
   if (path.find('\0') != std::string::npos)
-    throw FileError(str("path of ", path.size(), " bytes holds a NUL byte"));
+    throw PathError(str("path of ", path.size(), " bytes holds a NUL byte"), EINVAL, path);
   fault_point(FaultSite::kFile, "open of a model file");
   int fd = -1;
   do {
@@ -63,9 +64,10 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   fault_point(FaultSite::kFile, "stat of a model file");
   if (::fstat(fd.get(), &info) != 0) throw_file_error(path, "stat", errno);
   if (!S_ISREG(info.st_mode))
-    throw FileError(str(path, ": ",
-                        S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file",
-                        "; a .pte or .ptd file is expected"));
+    throw PathError(
+        str(path, ": ", S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file",
+            "; a .pte or .ptd file is expected"),
+        S_ISDIR(info.st_mode) ? EISDIR : EINVAL, path);
   if (info.st_size == 0) throw FormatError(str(path, ", offset 0: the file is empty"));
   file->identity_ = identity_of(info);
 

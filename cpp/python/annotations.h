@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
 
+#include <string>
 #include <utility>
 
 namespace cudaexec::python {
@@ -22,6 +23,29 @@ struct AnyObject : py::object {
   AnyObject() = default;
   explicit AnyObject(py::object object) : py::object(std::move(object)) {}
 };
+
+inline bool is_anything(PyObject* object) noexcept { return object != nullptr; }
+
+/// A str, checked by `text_of` so that a refusal is in our words.
+struct TextArgument : py::object {
+  PYBIND11_OBJECT_DEFAULT(TextArgument, py::object, is_anything)
+};
+
+/// An int, checked by the function that takes it.
+struct IntArgument : py::object {
+  PYBIND11_OBJECT_DEFAULT(IntArgument, py::object, is_anything)
+};
+
+/// A dict of names to arrays, checked by the function that takes it.
+struct ArraysArgument : py::object {
+  PYBIND11_OBJECT_DEFAULT(ArraysArgument, py::object, is_anything)
+};
+
+/// @throws py::type_error for anything but a str: "<where>: expected a str, got int".
+inline std::string text_of(const TextArgument& argument, const std::string& where) {
+  if (PyUnicode_Check(argument.ptr())) return py::cast<std::string>(argument);
+  throw py::type_error(where + ": expected a str, got " + Py_TYPE(argument.ptr())->tp_name);
+}
 
 /// A cudaexec.Tensor.
 struct TensorResult : py::object {
@@ -51,6 +75,18 @@ struct handle_type_name<cudaexec::python::NumpyArray> {
 template <>
 struct handle_type_name<cudaexec::python::AnyObject> {
   static constexpr auto name = const_name("typing.Any");
+};
+template <>
+struct handle_type_name<cudaexec::python::TextArgument> {
+  static constexpr auto name = const_name("str");
+};
+template <>
+struct handle_type_name<cudaexec::python::IntArgument> {
+  static constexpr auto name = const_name("int");
+};
+template <>
+struct handle_type_name<cudaexec::python::ArraysArgument> {
+  static constexpr auto name = const_name("dict[str, typing.Any]");
 };
 template <>
 struct handle_type_name<cudaexec::python::TensorResult> {

@@ -1,10 +1,10 @@
 #include "python/arguments.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 
 namespace cudaexec::python {
 namespace {
@@ -12,21 +12,6 @@ namespace {
 /// `x` of a leaf named `x`, `x[0]` or `x.field`.
 std::string parameter_name(const std::string& leaf) {
   return leaf.substr(0, leaf.find_first_of("[."));
-}
-
-/// Edits (insert, delete, replace) that turn one word into the other.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row.back();
 }
 
 constexpr const char* kStream = "stream";
@@ -109,18 +94,11 @@ std::string Signature::text() const {
 }
 
 std::string Signature::suggestion(const std::string& name) const {
-  std::string best;
-  size_t best_distance = std::min(name.size(), (name.size() + 2) / 3 + 1);  // must be below
+  std::vector<std::string> names;
   for (const Parameter& parameter : parameters_) {
-    if (!parameter.name) continue;
-    const std::string candidate = py::str(parameter.name);
-    const size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
+    if (parameter.name) names.emplace_back(py::str(parameter.name));
   }
-  return best.empty() ? "" : str("; did you mean '", best, "'?");
+  return closest_hint(name, names);
 }
 
 void Signature::refuse_missing(std::span<PyObject*> arguments) const {
@@ -158,8 +136,8 @@ void Signature::assign_keywords(const CallArguments& call, std::span<PyObject*> 
 
 void Signature::assign(const CallArguments& call, std::span<PyObject*> arguments) const {
   if (call.num_positional > num_positional_) {
-    throw InputError(str(method_, ": expected ", num_positional_, " positional inputs, found ",
-                         call.num_positional, "; the inputs are ", text()));
+    throw InputError(str(method_, ": expected ", count_str(num_positional_, "positional input"),
+                         ", found ", call.num_positional, "; the inputs are ", text()));
   }
   std::copy_n(call.values, call.num_positional, arguments.begin());
   if (call.keywords != nullptr) assign_keywords(call, arguments);

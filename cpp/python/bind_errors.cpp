@@ -7,8 +7,10 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "base/cleanup_report.h"
+#include "base/path_error.h"
 #include "base/str.h"
 #include "device/cuda/driver.h"
 #include "python/bindings.h"
@@ -51,13 +53,19 @@ void set_python_error(ErrorKind kind, const char* message) noexcept {
 
 namespace {
 
-/// An instance with `errno`, of a class that is also Python's own for a missing file.
+/// An instance with `errno`, `strerror` and `filename`, of a class that is also Python's own for a
+/// missing file.
 void set_file_error(const Error& error) {
   const char* name = error.os_error() == ENOENT ? "MissingFileError" : "FileError";
   const auto text = py::reinterpret_steal<py::object>(message_object(error.what()));
   const py::object cls = py::module_::import("cudaexec.errors").attr(name);
   const py::object instance = cls(text);
   instance.attr("errno") = error.os_error();
+  instance.attr("strerror") = std::generic_category().message(error.os_error());
+  if (const auto* about = dynamic_cast<const PathError*>(&error)) {
+    instance.attr("filename") =
+        py::module_::import("os").attr("fsdecode")(py::bytes(about->path()));
+  }
   PyErr_SetObject(cls.ptr(), instance.ptr());
 }
 

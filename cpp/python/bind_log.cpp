@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "python/annotations.h"
 #include "python/bindings.h"
 
 namespace cudaexec::python {
@@ -11,7 +12,8 @@ namespace {
 
 constexpr std::array<const char*, 5> kLevels{"debug", "info", "warning", "error", "off"};
 
-void set_level(const std::string& name) {
+void set_level(const TextArgument& level) {
+  const std::string name = text_of(level, "set_log_level: level");
   for (size_t i = 0; i < kLevels.size(); ++i) {
     if (name == kLevels[i]) return set_log_level(static_cast<LogLevel>(i));
   }

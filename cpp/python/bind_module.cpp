@@ -125,7 +125,32 @@ TensorsByName state_dict(const PyModule& self) {
   return result;
 }
 
-void load_weights(const PyModule& self, const ArraysByName& weights) {
+std::shared_ptr<PyMethod> method(PyModule& self, const TextArgument& name) {
+  return self.method(text_of(name, "Module.method: name"));
+}
+
+void manual_seed(const PyModule& self, const IntArgument& seed) {
+  const char* kExpected = "Module.manual_seed: seed: expected an int from 0 to 2**64 - 1, ";
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(seed.ptr()));
+  if (!number) {
+    PyErr_Clear();
+    throw py::type_error(str(kExpected, "got ", Py_TYPE(seed.ptr())->tp_name));
+  }
+  const uint64_t value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw InputError(str(kExpected, "got ", std::string(py::str(number))));
+  }
+  without_gil([&] { self.module().manual_seed(value); });
+}
+
+void load_weights(const PyModule& self, const ArraysArgument& argument) {
+  if (!PyDict_Check(argument.ptr())) {
+    throw py::type_error(
+        str("Module.load_weights: weights: expected a dict of names to arrays, got ",
+            Py_TYPE(argument.ptr())->tp_name));
+  }
+  const auto weights = py::reinterpret_borrow<py::dict>(argument);
   Borrowed borrowed;
   std::vector<std::pair<std::string, Tensor>> values;
   for (const auto& [key, value] : weights) {
@@ -182,12 +207,8 @@ void bind_state(Class& cls) {
            "values\n"
            "are copied, after waiting for the GPU work that makes them.\n"
            "Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.")
-      .def(
-          "manual_seed",
-          [](const PyModule& self, uint64_t seed) {
-            without_gil([&] { self.module().manual_seed(seed); });
-          },
-          py::arg("seed"), "Seeds the random numbers of the program (0 <= seed < 2**64).");
+      .def("manual_seed", &manual_seed, py::arg("seed"),
+           "Seeds the random numbers of the program (0 <= seed < 2**64).");
 }
 
 void bind_lifetime(Class& cls) {
@@ -211,7 +232,7 @@ void register_module(py::module_& m) {
   cls.def_static("_load", &load, py::arg("pte"), py::arg("ptd"), py::arg("device"), py::kw_only(),
                  py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"),
                  py::call_guard<BindingScope>())
-      .def("method", &PyModule::method, py::arg("name"),
+      .def("method", &method, py::arg("name"),
            "The method of that name.\n\n"
            "Raises InputError if there is none, TargetError or NotSupported if it cannot run here.")
       .def_property_readonly(

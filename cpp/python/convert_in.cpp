@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "python/bind_errors.h"
 #include "python/bind_tensor.h"
 #include "python/cuda_array.h"
@@ -59,11 +60,11 @@ Tensor from_buffer(PyObject* object, Borrowed& borrowed) {
     borrowed.drop_last_buffer();
     py::error_already_set error;
     throw_from_python_error(error, ErrorKind::kInput,
-                            str("a ", type_name(object), " gave no buffer"));
+                            str(with_article(type_name(object)), " gave no buffer"));
   }
   const auto dtype = dtype_from_format(buffer.format, buffer.itemsize);
   if (!dtype || static_cast<Py_ssize_t>(dtype_size(*dtype)) != buffer.itemsize) {
-    throw DtypeError(str("a ", type_name(object), " with buffer format '",
+    throw DtypeError(str(with_article(type_name(object)), " with buffer format '",
                          buffer.format != nullptr ? buffer.format : "B", "' (", buffer.itemsize,
                          " bytes an item) is not supported; expected one of ? b B h i l q e f d in "
                          "this machine's byte order"));
@@ -74,7 +75,7 @@ Tensor from_buffer(PyObject* object, Borrowed& borrowed) {
   if (buffer.strides != nullptr) {  // some objects leave them out although they were asked for
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (sizes[i] > 1 && buffer.strides[i] % buffer.itemsize != 0) {
-        throw ShapeError(str("a ", type_name(object), " whose stride ", buffer.strides[i],
+        throw ShapeError(str(with_article(type_name(object)), " whose stride ", buffer.strides[i],
                              " (bytes) is no multiple of its item size ", buffer.itemsize,
                              "; pass a packed copy"));
       }
@@ -97,7 +98,7 @@ Tensor from_numpy_scalar(PyObject* object, Borrowed& borrowed) {
 }
 
 [[noreturn]] void refuse_object(PyObject* object) {
-  throw InputError(str("a ", type_name(object),
+  throw InputError(str(with_article(type_name(object)),
                        " cannot be used as a tensor; expected a numpy array, a torch tensor, a "
                        "cudaexec.Tensor, or an object with __dlpack__, __cuda_array_interface__ or "
                        "the buffer protocol (for "

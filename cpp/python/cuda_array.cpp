@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "device/cuda/pointer_info.h"
 #include "python/bind_errors.h"
 #include "python/dlpack_in.h"
@@ -51,7 +52,7 @@ class Interface {
     for (const auto& [dtype, name] : kTypes) {
       if (plain == name.substr(1)) return dtype;
     }
-    throw DtypeError(str("a ", owner_, " whose ", kAttribute, " has typestr '", text,
+    throw DtypeError(str(with_article(owner_), " whose ", kAttribute, " has typestr '", text,
                          "' is not supported; expected one of |b1 |u1 |i1 <i2 <i4 <i8 <f2 <f4 <f8 "
                          "(bfloat16: pass an object with __dlpack__)"));
   }
@@ -79,7 +80,7 @@ class Interface {
     for (size_t i = 0; i < sizes.size(); ++i) {
       const auto size = static_cast<int64_t>(itemsize);
       if (sizes[i] > 1 && strides[i] % size != 0) {
-        throw ShapeError(str("a ", owner_, " whose stride ", strides[i],
+        throw ShapeError(str(with_article(owner_), " whose stride ", strides[i],
                              " (bytes) is no multiple of its item size ", size,
                              "; pass a packed copy"));
       }
@@ -131,7 +132,7 @@ class Interface {
   }
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(
-        str("the ", kAttribute, " of a ", owner_, " ", found, "; expected ", expected));
+        str("the ", kAttribute, " of ", with_article(owner_), " ", found, "; expected ", expected));
   }
   [[noreturn]] void fail(const char* name, const py::object& value,
                          const std::string& expected) const {
@@ -158,11 +159,11 @@ int gpu_of(const void* data, PyObject* object, const GpuInputs& gpu) {
     case MemoryKind::kPinned:
       break;
   }
-  throw DeviceError(str("the ", kAttribute, " of a ", type_name(object), " has an address of ",
-                        info.kind == MemoryKind::kPinned ? "pinned host memory" : "host memory",
-                        " (", data,
-                        "); expected memory of a GPU: pass host memory as a numpy "
-                        "array"));
+  throw DeviceError(
+      str("the ", kAttribute, " of ", with_article(type_name(object)), " has an address of ",
+          info.kind == MemoryKind::kPinned ? "pinned host memory" : "host memory", " (", data,
+          "); expected memory of a GPU: pass host memory as a numpy "
+          "array"));
 }
 
 }  // namespace
@@ -170,7 +171,7 @@ int gpu_of(const void* data, PyObject* object, const GpuInputs& gpu) {
 Tensor tensor_from_cuda_array(PyObject* object, Borrowed& borrowed) {
   GpuInputs& gpu = borrowed.gpu;
   if (gpu.refused()) {
-    throw DeviceError(str("the program runs on the cpu, found a ", type_name(object),
+    throw DeviceError(str("the program runs on the cpu, found ", with_article(type_name(object)),
                           " in CUDA memory; copy it to the host first, or load the program for "
                           "the GPU"));
   }
@@ -196,7 +197,7 @@ Tensor tensor_from_cuda_array(PyObject* object, Borrowed& borrowed) {
                           {DeviceType::kCuda, index}, nullptr, stream.value_or(StreamRef()));
   } catch (py::error_already_set& error) {
     throw_from_python_error(error, ErrorKind::kInput,
-                            str("a ", type_name(object), " gave no ", kAttribute));
+                            str(with_article(type_name(object)), " gave no ", kAttribute));
   }
 }
 

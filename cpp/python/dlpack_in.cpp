@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "device/cuda/cuda_device.h"
 #include "python/bind_errors.h"
 #include "python/gil.h"
@@ -171,7 +172,7 @@ Tensor tensor_from_dlpack_method(PyObject* object, Borrowed& borrowed) {
     const auto device = device_of(object);
     if (device && is_gpu(device->device_type)) {
       if (borrowed.gpu.refused() && device->device_type == dlpack::kDLCuda) {
-        refuse_gpu_memory("a " + type_name(object), device->device_id);
+        refuse_gpu_memory(with_article(type_name(object)), device->device_id);
       }
       stream = borrowed.gpu.handover_stream(device->device_id);
     }
@@ -181,8 +182,8 @@ Tensor tensor_from_dlpack_method(PyObject* object, Borrowed& borrowed) {
                             str(type_name(object), ".__dlpack__() failed"));
   }
   if (PyCapsule_CheckExact(capsule.ptr()) == 0) {
-    throw InputError(str(type_name(object), ".__dlpack__() returned a ", type_name(capsule.ptr()),
-                         "; expected a capsule"));
+    throw InputError(str(type_name(object), ".__dlpack__() returned ",
+                         with_article(type_name(capsule.ptr())), "; expected a capsule"));
   }
   return adopt(take(capsule.ptr()), stream.value_or(StreamRef()), borrowed);
 }
@@ -198,7 +199,7 @@ Tensor tensor_from_exchange_api(PyObject* object, const TypeInfo& info, Borrowed
   if (status != 0) {
     throw_from_pending_error(
         ErrorKind::kInput,
-        str("a ", type_name(object),
+        str(with_article(type_name(object)),
             " that DLPack cannot describe (sparse, quantised, meta or wrapped?)"));
   }
   if (!borrow) {

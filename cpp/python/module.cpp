@@ -4,6 +4,7 @@
 #include "base/version.h"
 #include "python/bind_format.h"
 #include "python/bindings.h"
+#include "python/construction.h"
 #include "python/gil.h"
 
 PYBIND11_MODULE(_core, m) {
@@ -23,6 +24,7 @@ PYBIND11_MODULE(_core, m) {
   python::register_testing(m);
   python::register_cuda_testing(m);
   python::register_aoti_testing(m);
+  python::refuse_bare_objects(m);
 
   // Without this, threads that come back from the core while the interpreter exits end the process.
   pybind11::module_::import("atexit").attr("register")(

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 
 namespace cudaexec::python {
 namespace {
@@ -74,16 +75,16 @@ void Flattener::visit(const TreeNode& node, PyObject* object, const Place& place
   const bool is_sequence = PyTuple_Check(object) || PyList_Check(object);
   if (node.kind == Kind::kTuple || node.kind == Kind::kList) {
     if (!is_sequence) {
-      throw InputError(str(place.text(), ": expected a ",
-                           node.kind == Kind::kTuple ? "tuple" : "list", " of ",
-                           node.children.size(), " items, found a ", Py_TYPE(object)->tp_name));
+      throw InputError(
+          str(place.text(), ": expected a ", node.kind == Kind::kTuple ? "tuple" : "list", " of ",
+              node.children.size(), " items, found ", with_article(Py_TYPE(object)->tp_name)));
     }
     visit_sequence(node, object, place);
   } else if (PyDict_Check(object)) {
     visit_dict(node, object, place);
   } else if (is_dict_kind(node.kind)) {
     throw InputError(str(place.text(), ": expected a dict with the keys ", keys_text(node),
-                         ", found a ", Py_TYPE(object)->tp_name));
+                         ", found ", with_article(Py_TYPE(object)->tp_name)));
   } else if (node.kind == Kind::kNamedTuple && is_sequence) {
     visit_sequence(node, object, place);
   } else {
@@ -130,8 +131,8 @@ void Flattener::visit_fields(const TreeNode& node, PyObject* object, const Place
     if (!field) {
       PyErr_Clear();
       throw InputError(str(place.text(), ": expected an object (or a dict) with the fields ",
-                           keys_text(node), ", found a ", Py_TYPE(object)->tp_name, " without ",
-                           repr_of(name)));
+                           keys_text(node), ", found ", with_article(Py_TYPE(object)->tp_name),
+                           " without ", repr_of(name)));
     }
     visit(node.children[i], field.ptr(), place.field(name));
   }

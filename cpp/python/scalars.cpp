@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "python/convert_in.h"
 #include "tensor/strided_copy.h"
 
@@ -52,9 +53,11 @@ Tensor make_scalar(T value, Dtype type_of_value, Dtype dtype) {
 }
 
 [[noreturn]] void refuse_kind(PyObject* object, Dtype dtype) {
+  const char* expected = dtype == Dtype::kBool      ? "a bool"
+                         : is_floating_point(dtype) ? "a float or an int"
+                                                    : "an int";
   throw DtypeError(str("found a Python ", Py_TYPE(object)->tp_name, "; a number for ",
-                       dtype_name(dtype), " must be ",
-                       dtype == Dtype::kBool ? "a bool" : "an int (or pass a tensor)"));
+                       dtype_name(dtype), " must be ", expected, " (or pass a tensor)"));
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ Value scalar_from_object(PyObject* object) {
       return scalar_from_object(item.ptr());
     }
   }
-  throw InputError(str("found a ", Py_TYPE(object)->tp_name,
+  throw InputError(str("found ", with_article(Py_TYPE(object)->tp_name),
                        "; this input was compiled in and takes only that value"));
 }
 

@@ -18,6 +18,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_tensor.cpp
     python/bind_testing.cpp
     python/bind_variants.cpp
+    python/construction.cpp
     python/convert_in.cpp
     python/convert_out.cpp
     python/cuda_array.cpp

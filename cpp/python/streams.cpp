@@ -6,6 +6,7 @@
 #include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "device/cuda/cuda_device.h"
 #include "python/bind_errors.h"
 #include "python/gil.h"
@@ -86,9 +87,9 @@ uint64_t handle_from_object(PyObject* object, Device device, const std::string& 
     }
   } catch (py::error_already_set& error) {
     throw_from_python_error(error, ErrorKind::kInput,
-                            str(place, ": a ", type_name(object), " told no stream"));
+                            str(place, ": ", with_article(type_name(object)), " told no stream"));
   }
-  throw InputError(str(place, ": a ", type_name(object), " is no stream; ", kExpected));
+  throw InputError(str(place, ": ", with_article(type_name(object)), " is no stream; ", kExpected));
 }
 
 /// Orders the memory's own stream after a user's when the user is done with it.
@@ -141,8 +142,8 @@ std::optional<StreamRef> stream_from_object(PyObject* object, Device device,
   if (device.is_cpu()) {
     throw InputError(str(place,
                          ": the program runs on the cpu, where there are no streams: "
-                         "expected None, found a ",
-                         type_name(object), "; leave the stream out"));
+                         "expected None, found ",
+                         with_article(type_name(object)), "; leave the stream out"));
   }
   const StreamRef stream = stream_from_number(handle_from_object(object, device, place));
   const CudaDevice* owner = nullptr;

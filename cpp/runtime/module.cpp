@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "memory/cuda_pool_allocator.h"
 #include "ops/cuda/cublas.h"
 #include "runtime/module_state.h"
@@ -33,8 +34,9 @@ std::shared_ptr<Method> Module::method(const std::string& name) {
   for (size_t i = 0; i < methods.size(); ++i) {
     if (methods[i].spec.name == name) return make_method(state_, i);
   }
+  const std::vector<std::string> names = method_names();
   throw InputError(str(state_->program->pte_path, ": there is no method '", name, "'; it has ",
-                       list_str(method_names())));
+                       list_str(names), closest_hint(name, names)));
 }
 
 MemoryStats Module::memory_stats() const {

@@ -123,9 +123,29 @@ class ExportError(Error):
 
 
 class FileError(Error, OSError):
-    """The operating system refused a file operation; the message has the path and the reason."""
+    """The operating system refused a file operation; the message has the path and the reason.
+
+    ``errno``, ``strerror`` and ``filename`` are those of the refusal if it is about one path.
+    """
 
     code = 0x22
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _file_error, (type(self), *self.args), self._state()
+
+    def _state(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("errno", "strerror", "filename")}
+
+    def __setstate__(self, state: dict[str, object] | None) -> None:
+        for name, value in (state or {}).items():
+            setattr(self, name, value)
+
+
+def _file_error(cls: type[FileError], *args: object) -> FileError:
+    return cls(*args)
 
 
 class MissingFileError(FileError, FileNotFoundError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex
 
 __all__ = ["LoadOptions"]
 
@@ -30,11 +32,29 @@ class LoadOptions:
         """Check the values.
 
         Raises:
-            ValueError: a number of threads or a memory limit below one.
+            TypeError: a value of the wrong kind.
+            ValueError: a number of threads or a memory limit that is too small or too large.
         """
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"LoadOptions.threads: expected None or 1 or more, got {self.threads}")
-        if self.memory_limit is not None and self.memory_limit < 1:
-            raise ValueError(
-                f"LoadOptions.memory_limit: expected None or bytes > 0, got {self.memory_limit}"
+        self._check_number("threads", self.threads, 2**31 - 1)
+        self._check_number("memory_limit", self.memory_limit, 2**63 - 1)
+        if not isinstance(self.verify, bool):
+            raise TypeError(
+                f"LoadOptions.verify: expected a bool, got {type(self.verify).__name__}"
             )
+        if self.isa is not None and not isinstance(self.isa, str):
+            raise TypeError(
+                f"LoadOptions.isa: expected None or a str, got {type(self.isa).__name__}"
+            )
+
+    def _check_number(self, name: str, value: object, highest: int) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+            raise TypeError(
+                f"LoadOptions.{name}: expected None or an int, got {type(value).__name__}"
+            )
+        if not 1 <= index(value) <= highest:
+            raise ValueError(
+                f"LoadOptions.{name}: expected None or an int from 1 to {highest}, got {value}"
+            )
+        object.__setattr__(self, name, index(value))

@@ -47,6 +47,7 @@ def load(
         NotSupported: CUDA graphs, which calls cannot use yet.
         FileError: a file cannot be opened or read.
         OutOfMemory: memory ran out.
+        TypeError: an argument is of the wrong kind.
 
     After an error nothing is left behind.
     """
@@ -54,6 +55,15 @@ def load(
         raise NotSupported(
             "load: cuda_graph=True: this version does not capture calls into CUDA graphs; leave "
             "cuda_graph out"
+        )
+    if device is not None and not isinstance(device, str):
+        raise TypeError(
+            f"load: device: expected None or a str such as 'cpu' or 'cuda:0', got "
+            f"{type(device).__name__}"
+        )
+    if not isinstance(options, LoadOptions):
+        raise TypeError(
+            f"load: options: expected cudaexec.LoadOptions, got {type(options).__name__}"
         )
     _set_package_folders([folder for folder in sys.path if isinstance(folder, str)])
     return Module._load(
@@ -68,7 +78,13 @@ def load(
 
 
 def _path(path: str | bytes | PathLike[str] | PathLike[bytes], argument: str) -> bytes:
-    encoded = os.fsencode(path)
+    try:
+        encoded = os.fsencode(path)
+    except TypeError:
+        raise TypeError(
+            f"load: {argument}: expected the path of a file (str, bytes or os.PathLike), got "
+            f"{type(path).__name__}"
+        ) from None
     if not encoded or b"\0" in encoded:
         raise InputError(
             f"load: {argument} is {path!r}; expected the path of a file, without NUL characters"

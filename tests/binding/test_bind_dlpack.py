@@ -111,7 +111,7 @@ def test_failing_producers() -> None:
 
     with pytest.raises(cudaexec.InputError, match=r"'x'.*BufferError: cannot export$"):
         run(Broken())
-    with pytest.raises(cudaexec.InputError, match="returned a int; expected a capsule"):
+    with pytest.raises(cudaexec.InputError, match="returned an int; expected a capsule"):
         run(Wrong())
     with pytest.raises(KeyboardInterrupt):
         run(Interrupted())

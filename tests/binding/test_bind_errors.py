@@ -1,8 +1,11 @@
 """The exception classes, and how errors of the core reach them."""
 
 import errno
+import os
 import pickle
 import re
+import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,10 +83,91 @@ def test_load_of_a_missing_file_names_the_path() -> None:
 
 def test_other_refusals_of_files_have_their_number(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(cudaexec.FileError, match="Not a directory") as caught:
-        cudaexec.load(tmp_path / "file" / "model.pte")
-    assert not isinstance(caught.value, FileNotFoundError)
-    assert caught.value.errno == errno.ENOTDIR
+    for path, number, text in (
+        (tmp_path / "file" / "model.pte", errno.ENOTDIR, "Not a directory"),
+        (tmp_path, errno.EISDIR, "is a directory"),
+        (Path(), errno.EISDIR, "is a directory"),
+        (Path("/dev/null"), errno.EINVAL, "not a regular file"),
+        (tmp_path / ("x" * 300), errno.ENAMETOOLONG, "name too long"),
+    ):
+        with pytest.raises(cudaexec.FileError, match=text) as caught:
+            cudaexec.load(path)
+        assert type(caught.value) is cudaexec.FileError
+        assert (caught.value.errno, caught.value.filename) == (number, str(path))
+        assert caught.value.strerror == os.strerror(number)
+        assert str(caught.value).startswith(f"{path}: ")
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.errno, again.filename, str(again)) == (number, str(path), str(caught.value))
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.pte"
+    path.touch(mode=0)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)  # root may read every file
+    try:
+        with pytest.raises(cudaexec.FileError, match="Permission denied") as caught:
+            cudaexec.load(path)
+    finally:
+        if root:
+            os.seteuid(0)
+    assert (caught.value.errno, caught.value.filename) == (errno.EACCES, str(path))
+
+
+def _bound_classes(module: types.ModuleType) -> list[type]:
+    found = []
+    for value in vars(module).values():
+        if isinstance(value, types.ModuleType) and value.__name__.startswith(module.__name__):
+            found += _bound_classes(value)
+        elif isinstance(value, type) and type(value).__name__ == "pybind11_type":
+            found.append(value)
+    return found
+
+
+def test_no_object_without_anything_behind_it() -> None:
+    made_by_the_core = [
+        cls
+        for cls in _bound_classes(_core)
+        if isinstance(cls.__dict__["__init__"], types.WrapperDescriptorType)
+    ]
+    assert {_core.Module, _core.Method, _core.Tensor} <= set(made_by_the_core)
+    for cls in made_by_the_core:
+        for make in (cls.__new__, object.__new__, cls.__mro__[1].__new__):
+            with pytest.raises(TypeError):
+                make(cls)
+        with pytest.raises(TypeError):
+            cls()
+    with pytest.raises(TypeError, match=r"Module objects are made by cudaexec only"):
+        cudaexec.Module()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cudaexec.load(3), "load: pte: expected the path of a file .*, got int"),
+        (lambda: cudaexec.load("a.pte", 3), "load: ptd: expected the path .*, got int"),
+        (lambda: cudaexec.load("a.pte", device=0), "load: device: expected None or a str .* int"),
+        (
+            lambda: cudaexec.load("a.pte", options={"threads": 1}),
+            "load: options: expected cudaexec.LoadOptions, got dict",
+        ),
+        (lambda: cudaexec.LoadOptions(threads="2"), "LoadOptions.threads: .* an int, got str"),
+        (lambda: cudaexec.LoadOptions(threads=True), "LoadOptions.threads: .* an int, got bool"),
+        (lambda: cudaexec.LoadOptions(memory_limit=1e6), "memory_limit: .* an int, got float"),
+        (lambda: cudaexec.LoadOptions(verify="no"), "LoadOptions.verify: expected a bool, got str"),
+        (lambda: cudaexec.LoadOptions(isa=3), "LoadOptions.isa: expected None or a str, got int"),
+        (lambda: cudaexec.set_log_level(3), "set_log_level: level: expected a str, got int"),
+    ],
+)
+def test_wrong_kinds_of_arguments_are_type_errors_in_our_words(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message) as caught:
+        call()
+    assert "incompatible function arguments" not in str(caught.value)
 
 
 def test_log_level() -> None:

@@ -305,3 +305,29 @@ def test_exit_with_a_module_in_use(program: Path) -> None:
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_wrong_arguments_of_a_module(program: Path) -> None:
+    with cudaexec.load(program) as module:
+        for call, message in (
+            (lambda: module.method(3), "Module.method: name: expected a str, got int"),
+            (lambda: module.manual_seed("x"), "seed: expected an int from 0 to .*, got str"),
+            (lambda: module.manual_seed(-1), "seed: expected an int from 0 to .*, got -1"),
+            (lambda: module.manual_seed(2**64), "seed: expected an int from 0 to .*, got 1844"),
+            (lambda: module.load_weights(3), "weights: expected a dict of names .*, got int"),
+        ):
+            with pytest.raises(TypeError, match=message):
+                call()
+        with pytest.raises(cudaexec.InputError, match=r"no method 'forwrd'.*did you mean 'forw"):
+            module.method("forwrd")
+        with pytest.raises(cudaexec.InputError, match=r"it has \[forward\]$"):
+            module.method("decode")
+        module.manual_seed(np.int64(3))
+
+
+def test_numbers_that_a_scalar_does_not_take(program: Path) -> None:
+    with cudaexec.load(program) as module:
+        with pytest.raises(cudaexec.DtypeError, match="Python bool; .* must be a float or an int"):
+            module(X, True)
+        with pytest.raises(cudaexec.InputError, match="an int cannot be used as a tensor"):
+            module.load_weights({"linear.bias": 3})

@@ -59,7 +59,9 @@ def test_linear_layers(world: World, sizes: tuple[int, int, int], dtype: torch.d
     )
     out = torch.empty(rows, n, dtype=dtype)
     world.call("addmm_out", out, bias, x, weight.t(), 1.0, 1.0)
-    expected = torch.nn.functional.linear(x.cuda().double(), weight.cuda().double(), bias.cuda().double())
+    expected = torch.nn.functional.linear(
+        x.cuda().double(), weight.cuda().double(), bias.cuda().double()
+    )
     close(out, expected.to(dtype), k**0.5)
 
 

@@ -71,7 +71,9 @@ def _manifest(pte: Path, program: dict[str, Any]) -> tuple[dict[str, Any], dict[
             file.seek(offset)
             text = file.read(nbytes)
     except OSError as error:
-        raise FileError(f"{pte}: cannot read the manifest: {error}") from error
+        failure = FileError(f"{pte}: cannot read the manifest: {error}")
+        failure.errno, failure.filename = error.errno, str(pte)
+        raise failure from error
     _format.parse_manifest(text)  # raises what is wrong with it
     return json.loads(text), _format.code_here(text)
 
