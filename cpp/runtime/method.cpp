@@ -1,6 +1,9 @@
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "base/error.h"
+#include "base/str.h"
 #include "device/thread_pool.h"
 #include "runtime/module_state.h"
 
@@ -22,6 +25,19 @@ class ClearBuffers {
  private:
   BoundContainer& bound_;
 };
+
+/// Runs `function`; an error of it says in which method, once.
+template <typename Function>
+void in_method(const std::string& name, const Function& function) {
+  try {
+    function();
+  } catch (const InternalError&) {
+    throw;  // names the code
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with("method '")) throw;
+    throw Error(error.kind(), str("method '", name, "': ", error.what()), error.os_error());
+  }
+}
 
 class ModuleMethod final : public Method {
  public:
@@ -62,6 +78,11 @@ class ModuleMethod final : public Method {
  private:
   void run_on_container(std::span<Value> inputs, const Dims& symbols, const CallMemory& memory,
                         std::vector<Value>& outputs) {
+    in_method(spec().name, [&] { run_on_any(inputs, symbols, memory, outputs); });
+  }
+
+  void run_on_any(std::span<Value> inputs, const Dims& symbols, const CallMemory& memory,
+                  std::vector<Value>& outputs) {
     if (!method_.uses_state) {
       const PooledContainer lent(*method_.pool);
       run(lent.get(), method_.pool->first_run(), inputs, symbols, memory, outputs);

@@ -17,8 +17,11 @@ class LoadOptions:
         threads: CPU threads that one call may use; None for all CPUs that the process may use.
         verify: compare the digests of code and weights with the files' own record. Without it,
             damaged weights are not noticed.
-        memory_limit: bytes of working memory (outputs, intermediates, input copies) that the
-            module may hold; None for no limit. Beyond it, calls raise OutOfMemory.
+        memory_limit: bytes of working memory that the module may hold: outputs that are alive,
+            intermediates, scratch of operators and copies of inputs, of all calls in flight, and
+            freed blocks kept for later calls (those are given back before a call fails); None for
+            no limit. Beyond it, calls raise OutOfMemory. Weights, their packed forms, state and
+            code are not counted.
         isa: force a CPU code variant, such as ``"x86-64-v3"``; None for the best that the machine
             runs.
     """

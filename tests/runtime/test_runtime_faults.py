@@ -159,7 +159,7 @@ def test_memory_limit(program: Program) -> None:
             with pytest.raises(cudaexec.OutOfMemory) as caught:
                 module(np.ones(9, np.float32))
             assert isinstance(caught.value, MemoryError)
-            for part in ("bytes asked for", "in use", str(limit)):
+            for part in ("method 'forward': ", "bytes asked for", "in use", str(limit)):
                 assert part in str(caught.value)
             del caught
             np.testing.assert_array_equal(
@@ -172,3 +172,12 @@ def test_memory_limit(program: Program) -> None:
         gc.collect()
         assert module.memory_stats()["working_current"] == 0
         assert module(np.ones(4, np.float32)).shape == (4, 1 << 17)
+
+
+def test_weights_do_not_count_against_the_limit(program: Program) -> None:
+    options = cudaexec.LoadOptions(memory_limit=700)
+    with cudaexec.load(program("mlp_a"), options=options) as module:
+        assert module.memory_stats()["weights_mapped"] > 700
+        for _ in range(10):
+            module(*INPUTS["mlp_a"])
+        assert module.memory_stats()["working_peak"] <= 700

@@ -1,6 +1,7 @@
 // Modes and checks of generated code.
 #include <cstdint>
 #include <exception>
+#include <string>
 
 #include "aoti/shims/fence.h"
 #include "base/error.h"
@@ -19,11 +20,23 @@ const char* base_name(const char* path) {
   return name;
 }
 
+/// "index out of bounds: 0 <= tmp2 < 10L" without the variable of generated code, which helps
+/// nobody.
+std::string readable(const char* message) {
+  const std::string text = message != nullptr ? message : "";
+  const size_t less = text.rfind(" < ");
+  if (!text.starts_with("index out of bounds: ") || less == std::string::npos) return text;
+  std::string size = text.substr(less + 3);
+  if (size.ends_with('L')) size.pop_back();
+  if (size.empty() || size.find_first_not_of("0123456789") != std::string::npos) return text;
+  return "index out of bounds for a dimension of size " + size;
+}
+
 cudaexec::InputError check_error(const char* func, const char* file, uint32_t line,
                                  const char* message) {
   return cudaexec::InputError(cudaexec::str(
-      "a check of the program failed: ", message != nullptr ? message : "", " (in ",
-      func != nullptr ? func : "?", ", ", base_name(file), " line ", line,
+      "a check of the program failed: ", readable(message), " (in ", func != nullptr ? func : "?",
+      ", ", base_name(file), " line ", line,
       "); an input has a value that the model does not allow, such as an index out of range"));
 }
 
