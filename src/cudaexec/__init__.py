@@ -37,6 +37,7 @@ from cudaexec.specs import TensorSpec
 
 if TYPE_CHECKING:
     from cudaexec.export import ExportReport, export
+    from cudaexec.kv_spec import Flat, KvCacheSpec, Ring
     from cudaexec.options import ExportOptions
 
 __all__ = [
@@ -52,14 +53,17 @@ __all__ = [
     "ExportOptions",
     "ExportReport",
     "FileError",
+    "Flat",
     "FormatError",
     "InputError",
+    "KvCacheSpec",
     "LoadOptions",
     "Method",
     "MissingFileError",
     "Module",
     "NotSupported",
     "OutOfMemory",
+    "Ring",
     "SessionBusy",
     "ShapeError",
     "TargetError",
@@ -78,6 +82,9 @@ __all__ = [
 _LAZY = {
     "ExportOptions": "cudaexec.options",
     "ExportReport": "cudaexec.export",
+    "Flat": "cudaexec.kv_spec",
+    "KvCacheSpec": "cudaexec.kv_spec",
+    "Ring": "cudaexec.kv_spec",
     "export": "cudaexec.export",
 }
 

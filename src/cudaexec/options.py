@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from cudaexec.kv_spec import KvCacheSpec
+
 if TYPE_CHECKING:
     from os import PathLike
 
@@ -37,6 +39,8 @@ class ExportOptions:
             cuBLAS in either case.
         tf32: let float32 products on a GPU round their operands to TF32: faster, and 10 instead of
             23 bits of mantissa. torch has it off for matrix products and on for convolutions.
+        kv_cache: buffers of a decoder that the runtime keeps instead of the program, see
+            `KvCacheSpec`; None: they stay ordinary state.
         ptx: add a variant that the driver compiles for later GPUs. Possible on GPUs before 9.0.
     """
 
@@ -50,6 +54,7 @@ class ExportOptions:
     gemm: Literal["triton", "cublas"] = "triton"
     tf32: bool = False
     ptx: bool = False
+    kv_cache: KvCacheSpec | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -57,6 +62,7 @@ class ExportOptions:
         Raises:
             ValueError: a level that does not exist, none at all, or one named twice; another
                 `gemm` than the two.
+            TypeError: `kv_cache` is no KvCacheSpec.
         """
         unknown = [level for level in self.cpu_levels if level not in CPU_LEVELS]
         if unknown or not self.cpu_levels or len(set(self.cpu_levels)) != len(self.cpu_levels):
@@ -67,4 +73,9 @@ class ExportOptions:
         if self.gemm not in ("triton", "cublas"):
             raise ValueError(
                 f"ExportOptions.gemm: expected 'triton' or 'cublas', got {self.gemm!r}"
+            )
+        if self.kv_cache is not None and not isinstance(self.kv_cache, KvCacheSpec):
+            raise TypeError(
+                f"ExportOptions.kv_cache: expected a KvCacheSpec, got "
+                f"{type(self.kv_cache).__name__}"
             )

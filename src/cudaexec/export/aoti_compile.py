@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from cudaexec.export import kv_op
 from cudaexec.export.callouts import operator_places
 from cudaexec.export.code_target import LEVELS, CodeTarget
 from cudaexec.export.cuda_codegen import codegen_context
@@ -126,7 +127,7 @@ def generate(
         ExportError: Inductor failed, generated scalar code, or narrowed a dynamic size.
         NeedsSizesAboveOneError: see narrowing.py.
     """
-    run = _GeneratorRun(method.name, targets, directory)
+    run = _GeneratorRun(method, targets, directory)
     watch = GuardWatch(method.shape_env)
     try:
         with (
@@ -182,8 +183,10 @@ class Mutations:
 class _GeneratorRun:
     """Takes the place of Inductor's code generator: runs it once per target on the same graph."""
 
-    def __init__(self, method: str, targets: Sequence[CodeTarget], directory: Path) -> None:
-        self._method = method
+    def __init__(
+        self, method: LoweredMethod, targets: Sequence[CodeTarget], directory: Path
+    ) -> None:
+        self._declared = kv_op.inductor_options() if method.kv is not None else {}
         self._targets = targets
         self._directory = directory
         self.produced: dict[CodeTarget, Any] = {}
@@ -193,7 +196,7 @@ class _GeneratorRun:
     def options(self, target: CodeTarget) -> dict[str, Any]:
         folder = self._directory / target.name
         folder.mkdir(parents=True, exist_ok=True)
-        return target.inductor_options(folder)
+        return {**target.inductor_options(folder), **self._declared}
 
     def generate_targets(self, graph: Any, example_inputs: Any, **arguments: Any) -> Any:
         self._note_mutations(graph)

@@ -8,6 +8,7 @@ from typing import Any
 from cudaexec.export.aoti_compile import GeneratedCode
 from cudaexec.export.elf import ElfFacts
 from cudaexec.export.errors import ExportError
+from cudaexec.export.kv_lower import method_cache_json
 from cudaexec.export.lower import LoweredMethod
 from cudaexec.export.payload import PayloadVariant
 from cudaexec.export.report import MethodReport, VariantReport
@@ -43,12 +44,17 @@ class CodeVariant:
 
 @dataclass
 class CompiledMethod:
-    """A lowered method with its variants, best first, and its constants."""
+    """A lowered method with its variants, best first, and its constants.
+
+    Attributes:
+        names: a constant's FQN in the files by its FQN in the graph.
+    """
 
     lowered: LoweredMethod
     variants: list[CodeVariant] = field(default_factory=list)
     constants: list[dict[str, Any]] = field(default_factory=list)
     mutated: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
 
     @property
     def payload_variants(self) -> list[CodeVariant]:
@@ -70,7 +76,11 @@ def check_same_constants(method: str, first: GeneratedCode, other: GeneratedCode
 def method_json(method: CompiledMethod) -> dict[str, Any]:
     """Return the method's entry in the manifest."""
     lowered = method.lowered
+    kv = {}
+    if lowered.kv is not None:
+        kv["kv"] = method_cache_json(lowered.kv, lowered.kv_position, method.names)
     return {
+        **kv,
         "name": lowered.name,
         "variants": [variant.to_json() for variant in method.variants],
         "symbols": [spec.to_json() for spec in lowered.symbols.specs],

@@ -16,6 +16,7 @@ from cudaexec.export.dynamic_dims import DeclaredDim, check_examples, check_trac
 from cudaexec.export.errors import ExportError
 from cudaexec.export.guards_code import add_guards_of
 from cudaexec.export.inductor_patches import patched
+from cudaexec.export.kv_lower import CacheBuffers, KvMethod, lower_cache
 from cudaexec.export.outputs import plan_outputs
 from cudaexec.export.pytree import NULL_LEAF, leaf_names, tree_of
 from cudaexec.export.small_sizes import oblivious_sizes, trace_small, wanted
@@ -38,6 +39,8 @@ class LoweredMethod:
         parameters: FQNs that are parameters.
         owned: FQNs that are parameters or buffers of the module; the other tensors are constants
             of the traced code, with names that mean nothing outside of it.
+        kv: what it does with a cache that the runtime keeps; None if nothing.
+        kv_position: index of the input leaf that holds the step's positions.
     """
 
     name: str
@@ -56,10 +59,16 @@ class LoweredMethod:
     shape_env: Any
     rewrites: list[str] = field(default_factory=list)
     oblivious: bool = False
+    kv: KvMethod | None = None
+    kv_position: int | None = None
 
 
 def lower(
-    request: MethodRequest, *, strict: bool = False, small_sizes: bool = True
+    request: MethodRequest,
+    *,
+    strict: bool = False,
+    small_sizes: bool = True,
+    cache: CacheBuffers | None = None,
 ) -> LoweredMethod:
     """Trace a method and flatten it.
 
@@ -67,16 +76,19 @@ def lower(
         request: the model and its example.
         strict: trace with TorchDynamo.
         small_sizes: try to make dynamic sizes of 1 work; without it they start at 2.
+        cache: buffers that the runtime keeps; None if there are none.
 
     Raises:
         ExportError: the model cannot be traced, lost a dynamic size, or uses something that a
             program cannot hold; the message names the method and the place.
     """
     with patched():
-        return _lower(request, strict, small_sizes)
+        return _lower(request, strict, small_sizes, cache)
 
 
-def _lower(request: MethodRequest, strict: bool, small_sizes: bool) -> LoweredMethod:
+def _lower(
+    request: MethodRequest, strict: bool, small_sizes: bool, cache: CacheBuffers | None
+) -> LoweredMethod:
     dims = _declared(request)
     check_examples(request.name, dims)
     program = None
@@ -86,7 +98,7 @@ def _lower(request: MethodRequest, strict: bool, small_sizes: bool) -> LoweredMe
     if program is None:
         program = export_program(request, strict=strict, dims=dims)
     with oblivious_sizes(oblivious):
-        lowered = _flatten(request, program, dims)
+        lowered = _flatten(request, program, dims, cache)
     lowered.oblivious = oblivious
     return lowered
 
@@ -100,7 +112,10 @@ def _declared(request: MethodRequest) -> list[DeclaredDim]:
 
 
 def _flatten(
-    request: MethodRequest, program: ExportedProgram, dims: Sequence[DeclaredDim]
+    request: MethodRequest,
+    program: ExportedProgram,
+    dims: Sequence[DeclaredDim],
+    cache: CacheBuffers | None,
 ) -> LoweredMethod:
     program, rewrites = decompose(request.name, program)
     check_graph_dtypes(request.name, program)
@@ -117,7 +132,12 @@ def _flatten(
     harvest_guards(symbols, shape_env)
     if isinstance(request.model, ExportedProgram):
         add_guards_of(symbols, request.model, {name: value for _, name, value in tensor_leaves})
-    graph_module = _unlift(program)
+    graph_module = unlift(program)
+    tensors = _tensors(program)
+    kv = None
+    if cache is not None:
+        cache.learn(tensors)
+        kv = lower_cache(request.name, graph_module, symbols, cache)
     rewrite_byte_logic(graph_module)
     graph_inputs = _strip_constants(request.name, graph_module, leaves)
     in_spec, in_slots = tree_of(program.call_spec.in_spec, f"method {request.name!r}, arguments")
@@ -134,12 +154,22 @@ def _flatten(
         out_spec=out_spec,
         graph_inputs=[leaf.value for leaf in graph_inputs],
         graph_outputs=plan.graph_outputs,
-        tensors=_tensors(program),
+        tensors=tensors,
         parameters=set(program.graph_signature.parameters),
         owned={*program.graph_signature.parameters, *program.graph_signature.buffers},
         shape_env=shape_env,
-        rewrites=rewrites,
+        rewrites=[*rewrites, *(kv.rewrites if kv else ())],
+        kv=kv,
+        kv_position=_leaf_of(kv, leaves, in_slots),
     )
+
+
+def _leaf_of(kv: KvMethod | None, leaves: Sequence[InputLeaf], slots: Sequence[Any]) -> int | None:
+    """The leaf of the arguments that holds the positions of a step."""
+    if kv is None or kv.position_placeholder is None:
+        return None
+    found = next(leaf for leaf in leaves if leaf.placeholder == kv.position_placeholder)
+    return next(i for i, slot in enumerate(slots) if slot is not NULL_LEAF and slot == found.index)
 
 
 @dataclass
@@ -224,7 +254,7 @@ def shape_env_of(program: ExportedProgram) -> Any:
     return None
 
 
-def _unlift(program: ExportedProgram) -> Any:
+def unlift(program: ExportedProgram) -> Any:
     """Return the graph with parameters as attributes and mutations as trailing copies."""
     parameters = inspect.signature(program.module).parameters
     with quiet_torch():
@@ -241,8 +271,24 @@ def _unlift(program: ExportedProgram) -> Any:
         if hasattr(module, attribute):
             delattr(module, attribute)
     module._forward_pre_hooks.clear()
+    _drop_unread_tensors(module)
     _parameters_as_buffers(module)
+    _written_constants_as_buffers(module)
     return module
+
+
+def _drop_unread_tensors(module: Any) -> None:
+    """Forget tensors that the graph does not read: second names of written ones among them."""
+    read = set()
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr" and node.users:
+            read.add(str(node.target))
+        elif node.op == "get_attr":
+            module.graph.erase_node(node)
+    for prefix, owner in module.named_modules():
+        for name in [*owner._parameters, *owner._buffers]:
+            if f"{prefix}.{name}".removeprefix(".") not in read:
+                delattr(owner, name)
 
 
 def _parameters_as_buffers(module: torch.nn.Module) -> None:
@@ -255,6 +301,41 @@ def _parameters_as_buffers(module: torch.nn.Module) -> None:
                 owner.register_buffer(name, buffers.setdefault(id(value), value.detach()))
             else:
                 owner.register_buffer(name, None)
+
+
+def _written_constants_as_buffers(module: Any) -> None:
+    """Let a tensor that forward() writes, and that the model never registered, be state too."""
+    for node in module.graph.nodes:
+        if node.op != "get_attr":
+            continue
+        *path, name = str(node.target).split(".")
+        owner = module.get_submodule(".".join(path))
+        value = getattr(owner, name)
+        if isinstance(value, torch.Tensor) and name not in owner._buffers and _is_written(node):
+            delattr(owner, name)
+            owner.register_buffer(name, value)
+
+
+def _is_written(node: Any) -> bool:
+    """Whether an operator writes what a node, or a view of it, gives."""
+    views = [node]
+    for view in views:
+        for user in view.users:
+            schema = getattr(user.target, "_schema", None)
+            if schema is None or not user.args or user.args[0] is not view:
+                continue
+            if schema.is_mutable:
+                return True
+            alias = schema.arguments[0].alias_info
+            if alias is not None or user.target in (
+                torch.ops.aten.to.dtype,
+                torch.ops.aten.to.dtype_layout,
+                torch.ops.aten.to.device,
+                torch.ops.aten.reshape.default,
+                torch.ops.aten.contiguous.default,
+            ):
+                views.append(user)
+    return False
 
 
 def _strip_constants(method: str, module: Any, leaves: Sequence[InputLeaf]) -> list[InputLeaf]:
@@ -320,4 +401,4 @@ def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     return tensors
 
 
-__all__ = ["LoweredMethod", "MethodRequest", "lower", "shape_env_of"]
+__all__ = ["LoweredMethod", "MethodRequest", "lower", "shape_env_of", "unlift"]

@@ -38,6 +38,7 @@ from cudaexec.export.compiled import (
 )
 from cudaexec.export.elf import inspect, provided_functions
 from cudaexec.export.errors import ExportError
+from cudaexec.export.kv_lower import CacheBuffers, cache_json
 from cudaexec.export.lower import LoweredMethod, lower, shape_env_of
 from cudaexec.export.manifest import code_key, code_section, encode_manifest, weights_section
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
@@ -100,10 +101,12 @@ class _Export:
         cache_dir = Path(options.cache_dir) if options.cache_dir else default_cache_dir()
         self._cache = BuildCache(cache_dir, directory / "cache")
         self._cached = True
+        self._kv = CacheBuffers(options.kv_cache) if options.kv_cache is not None else None
 
     def run(self) -> ExportReport:
         with self._stages.stage("trace"), _collector_paused():
             methods = [CompiledMethod(self._lower(request)) for request in self._requests]
+            self._check_cache(methods)
         with self._stages.stage("generate"), _collector_paused():
             sources = [
                 self._generate(method, request)
@@ -122,10 +125,19 @@ class _Export:
         return self._report(methods, table, files)
 
     def _lower(self, request: MethodRequest, *, small_sizes: bool = True) -> LoweredMethod:
-        lowered = lower(request, strict=self._options.strict, small_sizes=small_sizes)
+        lowered = lower(
+            request, strict=self._options.strict, small_sizes=small_sizes, cache=self._kv
+        )
         if self._placement is not None:
             self._placement.place(lowered)
         return lowered
+
+    def _check_cache(self, methods: list[CompiledMethod]) -> None:
+        if self._kv is not None and not any(method.lowered.kv for method in methods):
+            names = [name for pair in self._kv.spec.buffers for name in pair]
+            raise ExportError(
+                f"ExportOptions.kv_cache: no method reads or writes any of {', '.join(names[:4])}"
+            )
 
     def _generate(self, method: CompiledMethod, request: MethodRequest) -> list[GeneratedCode]:
         targets = self._targets
@@ -228,6 +240,7 @@ class _Export:
                 entry["mutated"] = info.fqn in method.mutated
                 entry["kv"] = False
                 method.constants.append(entry)
+                method.names[info.fqn] = entry["fqn"]
         for method in methods:
             table.add_aliases(method.lowered.tensors.items())
         table.compute_digests(torch.get_num_threads())
@@ -251,7 +264,9 @@ class _Export:
     ) -> dict[str, Any]:
         facts = [variant.facts for method in methods for variant in method.variants]
         entries = {key: (entry.nbytes, entry.digest) for key, entry in table.entries.items()}
+        cache = cache_json((m.lowered.name, m.lowered.kv) for m in methods if m.lowered.kv)
         return {
+            **({"kv_cache": cache} if cache else {}),
             "producer": {
                 "cudaexec": cudaexec.__version__,
                 "torch": torch.__version__,
