@@ -62,6 +62,13 @@ struct InputSpec {
   Scalar value;  // kConstant
 };
 
+/// A parameter that was left out at export: its default value was compiled in.
+struct OmittedInput {
+  std::string name;
+  std::optional<size_t> position;  // none: by keyword only
+  Scalar value;
+};
+
 struct OutputSpec {
   enum class Kind : uint8_t { kTensor, kInt, kFloat, kBool, kConstant, kExpression };
   Kind kind = Kind::kTensor;
@@ -101,6 +108,7 @@ struct MethodSpec {
   std::vector<CodeVariant> variants;
   std::vector<Symbol> symbols;
   std::vector<InputSpec> inputs;
+  std::vector<OmittedInput> omitted;
   std::vector<OutputSpec> outputs;
   size_t num_graph_inputs = 0, num_graph_outputs = 0;
   std::vector<Guard> guards;

@@ -33,6 +33,9 @@ class MethodSpecParser {
     spec_.num_graph_inputs = json_.at("num_graph_inputs", graph_count);
     spec_.num_graph_outputs = json_.at("num_graph_outputs", graph_count);
     parse_inputs();
+    json_.if_there("omitted", [&](const JsonCursor& omitted) {
+      omitted.each([&](const JsonCursor& item) { add_omitted(item); });
+    });
     parse_outputs();
     check_symbols();
     parse_guards();
@@ -161,6 +164,21 @@ class MethodSpecParser {
       json.fail(str("kind ", quote(kind), "; 'tensor' or 'constant' expected"));
     }
     return spec;
+  }
+
+  void add_omitted(const JsonCursor& json) {
+    OmittedInput omitted;
+    omitted.name = json.at("name", [](const JsonCursor& name) { return name.nonempty_text(); });
+    json.if_there("position",
+                  [&](const JsonCursor& position) { omitted.position = position.count(); });
+    omitted.value = json.at("value", parse_scalar);
+    const auto same = [&](const OmittedInput& other) {
+      return other.name == omitted.name ||
+             (omitted.position.has_value() && other.position == omitted.position);
+    };
+    if (std::ranges::any_of(spec_.omitted, same))
+      json.fail(str("omitted input ", quote(omitted.name), " or its position occurs twice"));
+    spec_.omitted.push_back(std::move(omitted));
   }
 
   void parse_outputs() {

@@ -1,10 +1,14 @@
 #include "python/arguments.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/str.h"
 #include "base/words.h"
+#include "python/scalars.h"
+#include "runtime/input_check.h"
+#include "runtime/spec_text.h"
 
 namespace cudaexec::python {
 namespace {
@@ -71,12 +75,51 @@ Signature::Signature(const MethodSpec& spec)
   for (size_t i = 0; i < keywords.children.size(); ++i) {
     parameters_.push_back({&keywords.children[i], keywords.keys[i], {}});
   }
+  for (const OmittedInput& omitted : spec.omitted) {
+    omitted_.push_back(
+        {py::str(omitted.name), &omitted, str(method_, ": input '", omitted.name, "'")});
+  }
   all_positional_leaves_ = num_positional_ == parameters_.size();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].place = str(method_, ": input '", name_of(i), "'");
     has_stream_input_ |= name_of(i) == kStream;
     all_positional_leaves_ &= parameters_[i].node->is_leaf();
   }
+}
+
+namespace {
+
+void check_omitted(const std::string& place, const Scalar& expected, PyObject* object) {
+  try {
+    check_compiled_in(place, expected, scalar_from_object(object));
+  } catch (const InputError& error) {
+    if (std::string_view(error.what()).starts_with(place)) throw;
+    throw InputError(
+        str(place, " was left out at export: ", error.what(), ", ", scalar_text(expected)));
+  }
+}
+
+}  // namespace
+
+void Signature::check_omitted_positions(const CallArguments& call) const {
+  for (size_t i = num_positional_; i < call.num_positional; ++i) {
+    const auto found = std::ranges::find_if(
+        omitted_, [i](const Omitted& omitted) { return omitted.spec->position == i; });
+    if (found == omitted_.end()) {
+      throw InputError(str(method_, ": expected ", count_str(num_positional_, "positional input"),
+                           ", found ", call.num_positional, "; the inputs are ", text()));
+    }
+    check_omitted(found->place, found->spec->value, call.values[i]);
+  }
+}
+
+bool Signature::check_omitted_keyword(PyObject* keyword, PyObject* value) const {
+  for (const Omitted& omitted : omitted_) {
+    if (PyUnicode_Compare(omitted.name.ptr(), keyword) != 0) continue;
+    check_omitted(omitted.place, omitted.spec->value, value);
+    return true;
+  }
+  return false;
 }
 
 std::string Signature::name_of(size_t parameter) const {
@@ -122,6 +165,7 @@ void Signature::assign_keywords(const CallArguments& call, std::span<PyObject*> 
       ++found;
     }
     if (found == parameters_.size()) {
+      if (check_omitted_keyword(keyword, call.values[call.num_positional + k])) continue;
       const std::string name = py::str(py::handle(keyword));
       throw InputError(
           str(method_, ": unknown input '", name, "'; expected ", text(), suggestion(name)));
@@ -135,11 +179,8 @@ void Signature::assign_keywords(const CallArguments& call, std::span<PyObject*> 
 }
 
 void Signature::assign(const CallArguments& call, std::span<PyObject*> arguments) const {
-  if (call.num_positional > num_positional_) {
-    throw InputError(str(method_, ": expected ", count_str(num_positional_, "positional input"),
-                         ", found ", call.num_positional, "; the inputs are ", text()));
-  }
-  std::copy_n(call.values, call.num_positional, arguments.begin());
+  if (call.num_positional > num_positional_) check_omitted_positions(call);
+  std::copy_n(call.values, std::min(call.num_positional, num_positional_), arguments.begin());
   if (call.keywords != nullptr) assign_keywords(call, arguments);
   if (std::find(arguments.begin(), arguments.end(), nullptr) != arguments.end()) {
     refuse_missing(arguments);

@@ -77,8 +77,19 @@ class Signature {
     std::string place;  // for messages: "method 'forward': input 'x'"
   };
 
+  /// A parameter that was left out at export; it takes the value that was compiled in.
+  struct Omitted {
+    py::object name;
+    const OmittedInput* spec;
+    std::string place;
+  };
+
   [[nodiscard]] std::optional<CallArguments> unpack(PyObject* packed, Borrowed& borrowed) const;
   void assign(const CallArguments& call, std::span<PyObject*> arguments) const;
+  /// @throws InputError if the arguments beyond the exported ones are none that were left out
+  /// there.
+  void check_omitted_positions(const CallArguments& call) const;
+  [[nodiscard]] bool check_omitted_keyword(PyObject* keyword, PyObject* value) const;
   void assign_keywords(const CallArguments& call, std::span<PyObject*> arguments) const;
   void flatten_arguments(std::span<PyObject*> arguments, std::span<PyObject*> leaves,
                          Borrowed& borrowed) const;
@@ -90,6 +101,7 @@ class Signature {
   std::string method_;
   TreeNode tree_;
   std::vector<Parameter> parameters_;
+  std::vector<Omitted> omitted_;
   size_t num_positional_ = 0;
   bool all_positional_leaves_ = true;
   bool has_stream_input_ = false;

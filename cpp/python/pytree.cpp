@@ -75,9 +75,10 @@ void Flattener::visit(const TreeNode& node, PyObject* object, const Place& place
   const bool is_sequence = PyTuple_Check(object) || PyList_Check(object);
   if (node.kind == Kind::kTuple || node.kind == Kind::kList) {
     if (!is_sequence) {
-      throw InputError(
-          str(place.text(), ": expected a ", node.kind == Kind::kTuple ? "tuple" : "list", " of ",
-              node.children.size(), " items, found ", with_article(Py_TYPE(object)->tp_name)));
+      throw InputError(str(place.text(), ": expected a ",
+                           node.kind == Kind::kTuple ? "tuple" : "list", " of ",
+                           count_str(node.children.size(), "item"), ", found ",
+                           with_article(Py_TYPE(object)->tp_name)));
     }
     visit_sequence(node, object, place);
   } else if (PyDict_Check(object)) {
@@ -95,8 +96,8 @@ void Flattener::visit(const TreeNode& node, PyObject* object, const Place& place
 void Flattener::visit_sequence(const TreeNode& node, PyObject* object, const Place& place) {
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(object));
   if (count != node.children.size()) {
-    throw InputError(
-        str(place.text(), ": expected ", node.children.size(), " items, found ", count));
+    throw InputError(str(place.text(), ": expected ", count_str(node.children.size(), "item"),
+                         ", found ", count));
   }
   for (size_t i = 0; i < count; ++i) {
     visit(node.children[i], PySequence_Fast_GET_ITEM(object, static_cast<Py_ssize_t>(i)),

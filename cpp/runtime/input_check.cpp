@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "device/cuda/pointer_info.h"
 #include "runtime/spec_text.h"
 #include "tensor/device_copy.h"
@@ -127,8 +128,9 @@ void InputCheck::check(std::span<const Value> inputs, Dims& symbols) const {
   if (inputs.size() != spec_.inputs.size()) {
     std::vector<std::string> names;
     for (const InputSpec& input : spec_.inputs) names.push_back(input.name);
-    throw InputError(str("method '", spec_.name, "': expected ", spec_.inputs.size(), " inputs ",
-                         list_str(names), ", found ", inputs.size()));
+    throw InputError(str("method '", spec_.name, "': expected ",
+                         count_str(spec_.inputs.size(), "input"), " ", list_str(names), ", found ",
+                         inputs.size()));
   }
   for (const size_t input : constants_) check_constant(input, inputs[input]);
   for (const TensorRule& rule : tensors_) check_kind(rule, inputs[rule.input]);
@@ -153,12 +155,15 @@ void InputCheck::check(std::span<const Value> inputs, Dims& symbols) const {
 
 void InputCheck::check_constant(size_t input, const Value& value) const {
   const Scalar& expected = spec_.inputs[input].value;
+  if (!same_scalar(expected, value)) check_compiled_in(input_place(spec_, input), expected, value);
+}
+
+void check_compiled_in(const std::string& place, const Scalar& expected, const Value& value) {
   if (same_scalar(expected, value)) return;
   Value wanted;
   std::visit([&wanted](const auto& scalar) { wanted = scalar; }, expected);
-  throw InputError(str(input_place(spec_, input), " was compiled in: expected ", value_text(wanted),
-                       ", found ", value_text(value),
-                       "; pass the same value, or export again with this one"));
+  throw InputError(str(place, " was compiled in: expected ", value_text(wanted), ", found ",
+                       value_text(value), "; pass the same value, or export again with this one"));
 }
 
 void InputCheck::check_kind(const TensorRule& rule, const Value& value) const {

@@ -13,6 +13,10 @@
 
 namespace cudaexec {
 
+/// @throws InputError that begins with `place` unless `value` is the one that was compiled in.
+CUDAEXEC_API void check_compiled_in(const std::string& place, const Scalar& expected,
+                                    const Value& value);
+
 class InputCheck {
  public:
   /// `spec` must outlive it. `device` is the program's. @throws FormatError if the spec contradicts

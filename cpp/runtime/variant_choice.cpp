@@ -34,7 +34,7 @@ VariantChoice choose_cpu_variant(const std::vector<CodeVariant>& variants,
   for (size_t i = 0; i < variants.size(); ++i) {
     std::string reason = reason_against(variants[i], features, forced_isa);
     if (reason.empty() && choice.chosen) {
-      reason = str(describe_variant(variants[*choice.chosen]), " comes first");
+      reason = str("would run, but ", describe_variant(variants[*choice.chosen]), " is preferred");
     } else if (reason.empty()) {
       choice.chosen = i;
     }

@@ -57,6 +57,7 @@ def manifest(
     in_spec: Any = None,
     out_spec: Any = None,
     symbols: list[dict[str, Any]] | None = None,
+    omitted: list[dict[str, Any]] | None = None,
 ) -> str:
     """A manifest with one method, `forward`. Default outputs: each tensor input, in a tuple if many."""
     graph_input = 0
@@ -80,6 +81,7 @@ def manifest(
         ],
         "symbols": symbols or [],
         "inputs": inputs,
+        "omitted": omitted or [],
         "outputs": outputs,
         "num_graph_inputs": graph_input,
         "num_graph_outputs": graph_input,

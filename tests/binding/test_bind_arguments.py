@@ -212,3 +212,54 @@ def test_methods_of_a_damaged_file_are_refused() -> None:
         echo([tensor("x")], in_spec=node("tuple", [LEAF]))
     with pytest.raises(cudaexec.FormatError):
         echo([tensor("x")], out_spec=node("tuple", [LEAF, LEAF]))
+
+
+def left_out() -> Any:
+    omitted = [
+        {"name": "mask", "position": 1, "value": None},
+        {"name": "scale", "position": 2, "value": 2.0},
+        {"name": "mode", "position": None, "value": "fast"},
+    ]
+    return echo([tensor("x")], omitted=omitted)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((A,), {}),
+        ((A, None), {}),
+        ((A, None, 2.0), {"mode": "fast"}),
+        ((), {"mask": None, "x": A}),
+        ((A,), {"scale": 2.0}),
+        (([A, None],), {}),
+        (({"x": A, "mask": None},), {}),
+    ],
+)
+def test_what_was_left_out_at_export_may_be_given(args: Any, kwargs: Any) -> None:
+    same(left_out()(*args, **kwargs), A)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((A, B), {}, r"input 'mask' was left out at export: .*only that value, None"),
+        ((A,), {"mask": B}, r"input 'mask' was left out at export: .*only that value, None"),
+        ((A, 0), {}, r"input 'mask' was compiled in: expected None, found the int 0"),
+        (
+            (A, None, 3.0),
+            {},
+            r"input 'scale' was compiled in: expected the float 2.0, found the float 3.0",
+        ),
+        (
+            (A,),
+            {"mode": "slow"},
+            r"input 'mode' was compiled in: expected the str 'fast', found the str 'slow'",
+        ),
+        ((A, None, 2.0, "fast"), {}, "expected 1 positional input, found 4"),
+        ((), {"mask": None}, r"missing input \[x\]"),
+        ((A,), {"msk": None}, "unknown input 'msk'"),
+    ],
+)
+def test_other_values_of_what_was_left_out(args: Any, kwargs: Any, message: str) -> None:
+    with pytest.raises(cudaexec.InputError, match=f"method 'forward': {message}"):
+        left_out()(*args, **kwargs)

@@ -113,3 +113,11 @@ def test_expressions_as_text() -> None:
     assert [bytes_text(n) for n in (1, 1536, 3 << 20, 5 << 40)] == [
         "1 B", "1.5 KiB", "3.0 MiB", "5120.0 GiB",
     ]  # fmt: skip
+
+
+def test_platforms_and_counts() -> None:
+    from cudaexec.cli.text import counted, platform_text
+
+    platform = {"os": "linux", "machine": "x86_64", "glibc": "2.34", "glibcxx": None}
+    assert platform_text(platform) == "linux, x86_64, glibc 2.34 or newer"
+    assert [counted(n, "weight") for n in (0, 1, 2)] == ["0 weights", "1 weight", "2 weights"]

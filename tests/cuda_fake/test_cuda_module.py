@@ -331,7 +331,7 @@ def test_inspect_shows_what_would_run_here(once: Once, tmp_path: Path) -> None:
     shown = inspect(path, LD_LIBRARY_PATH=str(DRIVER_DIRECTORY))
     assert "code: cuda sm_90; calls out to: none\n    runs on cuda:0 (Fake GPU 0, sm_90)\n" in shown
     assert "code: cuda sm_80 with PTX for compute_80;" in shown
-    assert "    not on cuda:0 (Fake GPU 0, sm_90): cuda sm_90 fits better\n" in shown
+    assert "    not used on cuda:0 (Fake GPU 0, sm_90): cuda sm_90 fits better\n" in shown
     found = json.loads(inspect(path, "--json", LD_LIBRARY_PATH=str(DRIVER_DIRECTORY)))
     first, second = found["methods"][0]["variants"]
     assert (first["text"], first["runs_on"]) == ("cuda sm_90", ["cuda:0 (Fake GPU 0, sm_90)"])
@@ -343,4 +343,4 @@ def test_inspect_without_a_driver(path: Path) -> None:
         pytest.skip("this machine has a driver")
     shown = inspect(path)
     assert "code: cuda sm_90" in shown
-    assert "    not on cuda: no NVIDIA driver" in shown
+    assert "    not used on cuda: no NVIDIA driver" in shown

@@ -107,7 +107,7 @@ def test_the_gpu_of_a_target(monkeypatch):
     gpu = find_gpu(Target("cuda"))
     assert (gpu.index, gpu.sm, gpu.sm_count) == (1, 90, 132)
     assert find_gpu(Target("cuda", index=0, sm=90)).index == 0
-    with pytest.raises(ExportError, match="'cuda:2': there are 2 GPUs"):
+    with pytest.raises(ExportError, match="'cuda:2': the highest index here is 1"):
         find_gpu(Target("cuda", index=2))
     with pytest.raises(NotSupported, match="'cuda:sm_80': GPU 1 .H200. is sm_90"):
         find_gpu(Target("cuda", sm=80))

@@ -230,3 +230,16 @@ def test_no_guards_function_reaches_the_compiler():
     lowered = traced(lambda x: x + 1, (torch.ones(3),))
     assert not [node for node in lowered.graph_module.graph.nodes if node.op == "call_module"]
     assert type(lowered.graph_module.graph._codegen) is torch.fx.graph.CodeGen
+
+
+def test_parameters_left_at_their_default():
+    def f(x, mask=None, scale=2.0, shape=(1, 2), *, mode="fast", other=None):
+        return x * scale if other is None else x + other
+
+    x = torch.ones(3)
+    p = plan(f, (x,), {"other": x})
+    assert p.lowered.omitted == [
+        {"name": "mask", "position": 1, "value": None},
+        {"name": "scale", "position": 2, "value": 2.0},
+        {"name": "mode", "position": None, "value": "fast"},
+    ]

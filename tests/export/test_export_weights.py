@@ -7,6 +7,7 @@ import torch
 from export_plan import plan
 from torch import nn
 
+import cudaexec
 from cudaexec import ExportError
 from cudaexec.export.weights import WeightsTable, storage_bytes
 
@@ -183,3 +184,25 @@ def test_a_quantised_or_wrapped_weight_is_refused():
         table.add_constant("forward", info, torch.ones(2, dtype=torch.complex64), owned=True)
     with pytest.raises(ExportError, match=r"sizes \[2\].*\[3\]"):
         table.add_constant("forward", info, torch.ones(3), owned=True)
+
+
+def test_the_report_tells_tied_from_unused(tmp_path):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(10, 4)
+            self.head = nn.Linear(4, 10, bias=False)
+            self.head.weight = self.embed.weight
+            self.spare = nn.Linear(3, 3)
+
+        def forward(self, i):
+            return self.head(self.embed(i))
+
+    report = cudaexec.export(Net(), (torch.tensor([1]),), path=tmp_path / "m.pte", target="cpu")
+    (method,) = report.methods
+    assert method.unused == ("spare.bias", "spare.weight")
+    (constant,) = method.constants
+    (other,) = {"embed.weight", "head.weight"} - {constant}
+    assert method.tied == (f"{other} is {constant}",)
+    assert f"tied: {other} is {constant}\n" in str(report)
+    assert "1 constant\n" in str(report)

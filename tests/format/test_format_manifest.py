@@ -225,6 +225,11 @@ NEGATIVE: dict[str, tuple[Edit, str]] = {
     "constant of an unknown word": (put(*M, "inputs", 1, "value", {"float": "big"}), "'big'"),
     "output of an unknown kind": (put(*M, "outputs", 0, "kind", "str"), "unknown kind 'str'"),
     "graph output out of range": (put(*M, "outputs", 1, "graph_output", 2), "graph tensor 2 of 2"),
+    "omitted twice": (
+        put(*M, "omitted", [{"name": "m", "position": p, "value": None} for p in (1, 2)]),
+        "'m' or its position occurs twice",
+    ),
+    "omitted without a value": (put(*M, "omitted", [{"name": "m"}]), "'value' is missing"),
     "output expression unknown": (put(*M, "outputs", 3, "value", ["s0", "s1", "mul"]), "'s1'"),
     "guard without text": (drop(*M, "guards", 0, "text"), "'text' is missing"),
     "guard leaves two": (put(*M, "guards", 0, "expr", ["s0", 2]), r"guards\[0\]\.expr: .*2 values"),

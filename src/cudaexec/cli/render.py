@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudaexec.cli.text import bytes_text, value_text
+from cudaexec.cli.text import bytes_text, counted, platform_text, value_text
 
 __all__ = ["render"]
 
@@ -25,10 +25,11 @@ def render(found: dict[str, Any], *, list_weights: bool = False) -> None:
     console = Console(highlight=False, soft_wrap=True)
     program = found["program"]
     console.print(f"[bold]{escape(program['path'])}[/bold]  {bytes_text(program['nbytes'])}")
-    for title in ("producer", "platform"):
-        if found[title]:
-            parts = [f"{key} {value}" for key, value in found[title].items() if value]
-            console.print(f"  {title}: {escape(', '.join(parts))}")
+    if found["producer"]:
+        parts = [f"{key} {value}" for key, value in found["producer"].items() if value]
+        console.print(f"  made with: {escape(', '.join(parts))}")
+    if found["platform"]:
+        console.print(f"  runs on: {escape(platform_text(found['platform']))}")
     for method in found["methods"]:
         _method(console, method)
     if found["weights"] is not None:
@@ -54,7 +55,7 @@ def _method(console: Console, method: dict[str, Any]) -> None:
         for device in variant["runs_on"]:
             console.print(f"    runs on {escape(device)}")
         for reason in variant["reasons"]:
-            console.print(f"    not on {escape(reason)}")
+            console.print(f"    not used on {escape(reason)}")
     mutated = [constant["fqn"] for constant in method["constants"] if constant["mutated"]]
     if mutated:
         console.print(f"  writes: {escape(', '.join(mutated))}")
@@ -69,7 +70,7 @@ def _weights(console: Console, found: dict[str, Any], list_all: bool) -> None:
     entries = weights["entries"]
     console.print(
         f"\n[bold]{escape(weights['path'])}[/bold]  {bytes_text(weights['nbytes'])}, "
-        f"{len(entries)} weights"
+        f"{counted(len(entries), 'weight')}"
     )
     shapes = {
         constant["fqn"]: f"{constant['dtype']}{constant['shape']}"

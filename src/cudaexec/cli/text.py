@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["bytes_text", "expression_text", "value_text"]
+__all__ = ["bytes_text", "counted", "expression_text", "platform_text", "value_text"]
 
 # Operators of the manifest: how they are written, and how tightly they bind.
 BINARY = {
@@ -51,6 +51,19 @@ def value_text(spec: dict[str, Any]) -> str:
         return str(spec["kind"])
     value = spec["value"]
     return f"= {value}" if spec["kind"] == "expression" else f"= {value!r}"
+
+
+def platform_text(platform: dict[str, Any]) -> str:
+    """Describe where code runs: ``linux, x86_64, glibc 2.34 or newer``."""
+    newer = ("glibc", "glibcxx")  # the lowest versions that have what the code calls
+    parts = [str(value) for key, value in platform.items() if value and key not in newer]
+    parts += [f"{key} {platform[key]} or newer" for key in newer if platform.get(key)]
+    return ", ".join(parts)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 weight`` or ``2 weights``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def bytes_text(nbytes: int) -> str:

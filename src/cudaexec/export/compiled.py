@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,7 @@ def method_json(method: CompiledMethod) -> dict[str, Any]:
         "variants": [variant.to_json() for variant in method.variants],
         "symbols": [spec.to_json() for spec in lowered.symbols.specs],
         "inputs": lowered.inputs,
+        "omitted": lowered.omitted,
         "outputs": lowered.outputs,
         "num_graph_inputs": len(lowered.graph_inputs),
         "num_graph_outputs": len(lowered.graph_outputs),
@@ -95,10 +97,12 @@ def method_json(method: CompiledMethod) -> dict[str, Any]:
     }
 
 
-def method_report(method: CompiledMethod) -> MethodReport:
-    """Return the method's part of the report."""
+def method_report(method: CompiledMethod, aliases: Mapping[str, str]) -> MethodReport:
+    """Return the method's part of the report; `aliases` are the further names of tied tensors."""
     lowered = method.lowered
-    used = {entry["fqn"] for entry in method.constants}
+    used = {aliases.get(entry["fqn"], entry["fqn"]) for entry in method.constants}
+    unused = {fqn for fqn in lowered.parameters if aliases.get(fqn, fqn) not in used}
+    tied = {fqn: aliases[fqn] for fqn in lowered.owned if aliases.get(fqn) in used}
     return MethodReport(
         name=lowered.name,
         inputs=len(lowered.inputs),
@@ -114,7 +118,8 @@ def method_report(method: CompiledMethod) -> MethodReport:
         ),
         constants=tuple(entry["fqn"] for entry in method.constants),
         mutated=tuple(sorted(method.mutated)),
-        unused=tuple(sorted(set(lowered.parameters) - used)),
+        unused=tuple(sorted(unused)),
+        tied=tuple(f"{fqn} is {target}" for fqn, target in sorted(tied.items())),
         dynamic=tuple(_range_text(lowered, spec) for spec in lowered.symbols.specs),
         guards=tuple(guard["text"] for guard in lowered.symbols.guards),
         rewrites=tuple(lowered.rewrites),

@@ -34,6 +34,7 @@ class LoweredMethod:
         example_inputs: one fake tensor per placeholder.
         inputs, outputs, in_spec, out_spec: as in the manifest.
         graph_outputs: the traced value of each graph output.
+        omitted: parameters that the example left at their default, as in the manifest.
         oblivious: traced without the assumption that dynamic sizes are 2 or more.
         tensors: every parameter, buffer and tensor constant by FQN.
         parameters: FQNs that are parameters.
@@ -57,6 +58,7 @@ class LoweredMethod:
     parameters: set[str]
     owned: set[str]
     shape_env: Any
+    omitted: list[dict[str, Any]] = field(default_factory=list)
     rewrites: list[str] = field(default_factory=list)
     oblivious: bool = False
     kv: KvMethod | None = None
@@ -158,6 +160,7 @@ def _flatten(
         parameters=set(program.graph_signature.parameters),
         owned={*program.graph_signature.parameters, *program.graph_signature.buffers},
         shape_env=shape_env,
+        omitted=_omitted(request),
         rewrites=[*rewrites, *(kv.rewrites if kv else ())],
         kv=kv,
         kv_position=_leaf_of(kv, leaves, in_slots),
@@ -243,6 +246,31 @@ def _parameter_names(request: MethodRequest) -> list[str]:
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             names.append(parameter.name)
     return names
+
+
+def _omitted(request: MethodRequest) -> list[dict[str, Any]]:
+    """List the parameters that the example leaves at a default which a manifest can hold."""
+    from cudaexec.export.manifest import encode_scalar
+
+    if isinstance(request.model, ExportedProgram):
+        return []
+    signature = inspect.signature(request.model.forward)
+    given = signature.bind(*request.args, **request.kwargs).arguments
+    found = []
+    for position, parameter in enumerate(signature.parameters.values()):
+        value = parameter.default
+        scalar = value is None or type(value) in (bool, int, float, str)
+        if parameter.name in given or not scalar:
+            continue
+        by_position = parameter.kind != parameter.KEYWORD_ONLY
+        found.append(
+            {
+                "name": parameter.name,
+                "position": position if by_position else None,
+                "value": encode_scalar(value),
+            }
+        )
+    return found
 
 
 def shape_env_of(program: ExportedProgram) -> Any:

@@ -299,7 +299,7 @@ class _Export:
             pte_nbytes=files.pte_nbytes,
             ptd_nbytes=files.ptd_nbytes,
             weights_nbytes=sum(entry.nbytes for entry in table.entries.values()),
-            methods=tuple(method_report(method) for method in methods),
+            methods=tuple(method_report(method, table.aliases) for method in methods),
             stages=tuple(self._stages.times),
             torch_version=torch.__version__,
             compiler=self._toolchain.compiler.version,

@@ -30,7 +30,9 @@ class MethodReport:
     Attributes:
         inputs, outputs: numbers of leaves.
         constants: FQNs of the tensors that the code reads. mutated: those that it writes.
-        unused: FQNs of the module's tensors that the code does not read; they are not in the file.
+        unused: FQNs of the module's parameters that the code does not read, under this or another
+            name; they are not in the file.
+        tied: one line per further name of a tensor, `head.weight is embed.weight`.
         dynamic: one line per dynamic size, with its range. guards: other conditions on sizes.
         rewrites: what export changed in the traced graph.
     """
@@ -45,6 +47,7 @@ class MethodReport:
     dynamic: tuple[str, ...]
     guards: tuple[str, ...]
     rewrites: tuple[str, ...]
+    tied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class ExportReport:
 def _method_lines(method: MethodReport) -> list[str]:
     lines = [
         f"{method.name}: {method.inputs} in, {method.outputs} out, "
-        f"{len(method.constants)} constants"
+        f"{len(method.constants)} constant{'' if len(method.constants) == 1 else 's'}"
         + (f", {len(method.mutated)} of them written" if method.mutated else "")
     ]
     for variant in method.variants:
@@ -104,6 +107,7 @@ def _method_lines(method: MethodReport) -> list[str]:
     for title, items in (
         ("dynamic", method.dynamic),
         ("guards", method.guards),
+        ("tied", method.tied),
         ("unused tensors, left out", method.unused),
         ("rewrites", method.rewrites),
     ):

@@ -46,19 +46,20 @@ def parse_targets(
         return [Target("cuda" if gpu_there() else "cpu")]
     names = [target] if isinstance(target, str) else list(target)
     targets = [_parse(name) for name in names]
+    shown = ", ".join(map(repr, names)) or "[]"
     kinds = [item.kind for item in targets]
     if not targets or len(set(kinds)) != len(kinds):
         raise ExportError(
-            f"target {names}: expected 'cpu', 'cuda', 'cuda:<index>', 'cuda:sm_<nn>', or a list "
+            f"target {shown}: expected 'cpu', 'cuda', 'cuda:<index>', 'cuda:sm_<nn>', or a list "
             f"that names each device once"
         )
     if len(kinds) > 1:
         raise NotSupported(
-            f"target {names}: a file holds code for one device. Export twice, into two files."
+            f"target {shown}: a file holds code for one device. Export twice, into two files."
         )
     if "cuda" in kinds and not gpu_there():
         raise ExportError(
-            f"target {names}: compiling for CUDA needs a GPU and a torch built for CUDA; torch "
+            f"target {shown}: compiling for CUDA needs a GPU and a torch built for CUDA; torch "
             f"sees none here. Export on a machine with one; the files run on others."
         )
     return targets
@@ -98,7 +99,7 @@ def find_gpu(target: Target) -> Gpu:
     index = torch.cuda.current_device() if target.index is None else target.index
     count = torch.cuda.device_count()
     if index >= count:
-        raise ExportError(f"target 'cuda:{index}': there are {count} GPUs, numbered from 0")
+        raise ExportError(f"target 'cuda:{index}': the highest index here is {count - 1}")
     facts = torch.cuda.get_device_properties(index)
     sm = facts.major * 10 + facts.minor
     if target.sm is not None and target.sm != sm:
