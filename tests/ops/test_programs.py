@@ -173,3 +173,53 @@ def test_program(name: str, once: Callable[[str, Callable[[Path], None]], Path])
             inputs = [a * scale if a.is_floating_point() and a.dim() > 1 else a for a in args]
             expected = model(*copy.deepcopy(inputs))
             assert_same(module(*inputs), expected, 1e-5, 1e-5)
+
+
+def _exported(function, examples, tmp_path):
+    class Net(torch.nn.Module):
+        def forward(self, *args):
+            return function(*args)
+
+    cudaexec.export(Net(), examples, path=tmp_path / "m.pte", target="cpu")
+    with cudaexec.load(tmp_path / "m.pte") as module:
+        return module(*examples)
+
+
+@pytest.mark.parametrize("divisor", [0.7, -0.7, float("inf"), 0.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_remainders_of_large_quotients(tmp_path, dtype, divisor):
+    values = [3e38, -3e38, 1e300, 5.0, -5.0, 0.0, float("nan"), float("inf"), 1e6, 123456.7]
+    if dtype == torch.float32:
+        values = [1e30, -1e15, *values[3:]]
+    x = torch.tensor(values * 4, dtype=dtype)
+    got = _exported(lambda x: torch.remainder(x, divisor), (x,), tmp_path)
+    torch.testing.assert_close(got, torch.remainder(x, divisor), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:(std|var)[(][)]. degrees of freedom:UserWarning")
+def test_the_variance_of_one_element(tmp_path):
+    def f(x, y):
+        return (
+            x.var(unbiased=False),
+            x.std(),
+            y.var(0, unbiased=False),
+            *torch.var_mean(y, 0, correction=0, keepdim=True),
+        )
+
+    x = torch.tensor(float("nan"))
+    y = torch.tensor([[float("inf"), 1.0, float("nan"), 2.0]])
+    for got, expected in zip(_exported(f, (x, y), tmp_path), f(x, y), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_are_interpolated_to_within_one(tmp_path, mode):
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (1, 3, 7, 9), dtype=torch.uint8)
+
+    def f(x):
+        return torch.nn.functional.interpolate(x, size=(13, 5), mode=mode)
+
+    got = _exported(f, (x,), tmp_path)
+    assert got.dtype == torch.uint8
+    assert (got.int() - f(x).int()).abs().max() <= 1

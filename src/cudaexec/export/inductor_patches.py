@@ -8,6 +8,7 @@ the export ends.
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torch._decomp import decompositions
 from torch._subclasses import fake_impls
 from torch.export import _trace as export_trace
 
-from cudaexec.export import replacements, rounding, teams
+from cudaexec.export import exact_values, replacements, rounding, teams
 from cudaexec.export.errors import ExportError
 from cudaexec.export.inductor_api import (
     cpp_codegen,
@@ -62,6 +63,9 @@ class Patch:
         """Return what is there now, None if nothing is; a module sees the built-in names too."""
         if isinstance(self.owner, dict):
             return self.owner.get(self.key)
+        value = inspect.getattr_static(self.owner, self.key, None)
+        if isinstance(value, staticmethod):  # put back as one
+            return value
         return getattr(self.owner, self.key, getattr(builtins, str(self.key), None))
 
     def put(self, value: Any) -> None:
@@ -205,6 +209,24 @@ PATCHES: tuple[Patch, ...] = (
         reason="the final states keep a dimension of size 1 too many unless the batch is 1",
         self_test=replacements.lstm_as_expected,
         make=replacements.states_as_given,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.codegen.cpp.CppVecOverrides.remainder",
+        owner=cpp_codegen.CppVecOverrides,
+        key="remainder",
+        reason="a floating-point remainder loses digits, all of them where the quotient is large",
+        self_test=exact_values.remainder_as_expected,
+        make=exact_values.exact_remainder,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.lowering.var_mean_helper_",
+        owner=inductor_lowering,
+        key="var_mean_helper_",
+        reason="the variance of one element is the constant 0, also where it is NaN in eager mode",
+        self_test=exact_values.variance_as_expected,
+        make=exact_values.variance_of_one,
     ),
     Patch(
         versions=((2, 11), (2, 16)),
