@@ -6,6 +6,8 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/device_choice.cpp
     runtime/executorch_method.cpp
     runtime/gpu_call.cpp
+    runtime/graph_key.cpp
+    runtime/graph_state.cpp
     runtime/input_check.cpp
     runtime/method.cpp
     runtime/module.cpp

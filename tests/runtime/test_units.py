@@ -67,6 +67,19 @@ UNITS = {
             "gate_waits_for_calls",
         ],
     ),
+    "graph_test": (
+        [*TENSOR, *(CPP / "runtime" / f"{name}.cpp" for name in ("graph_key", "graph_state"))],
+        [
+            "every_state_and_event",
+            "phases_decide_how_a_call_runs",
+            "warmup_counts_good_runs",
+            "keys_tell_signatures_apart",
+            "keys_ignore_what_does_not_matter",
+            "keys_name_the_difference",
+            "the_least_recent_entry_goes",
+            "places_never_overlap",
+        ],
+    ),
 }
 
 
