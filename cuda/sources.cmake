@@ -1,5 +1,6 @@
 # Device code, relative to cuda/. Each file becomes one image of the library, named after its stem.
 set(CUDAEXEC_DEVICE_CODE
+    batch_copy.cu
     cast.cu
     convolution.cu
     embedding.cu

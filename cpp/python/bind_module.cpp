@@ -1,7 +1,10 @@
 #include <pybind11/stl.h>
 
 #include <map>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "base/cleanup_report.h"
 #include "base/error.h"
@@ -48,11 +51,19 @@ class PyModule {
   std::shared_ptr<PyMethod> forward_;
 };
 
+/// Methods (none: all), warm-up runs, signatures to remember, strict.
+using GraphSettings = std::tuple<std::vector<std::string>, uint32_t, size_t, bool>;
+
 /// Paths come as bytes: they need not be text.
 std::shared_ptr<PyModule> load(const py::bytes& pte, const py::bytes& ptd,
                                const std::string& device, int threads, bool verify,
-                               size_t memory_limit, const std::string& isa) {
-  const LoadOptions options{threads, verify, memory_limit, isa};
+                               size_t memory_limit, const std::string& isa,
+                               const std::optional<GraphSettings>& graphs) {
+  LoadOptions options{threads, verify, memory_limit, isa, {}};
+  if (graphs) {
+    const auto& [methods, warmup, max_graphs, strict] = *graphs;
+    options.graphs = {true, methods, warmup, max_graphs, strict};
+  }
   const std::string pte_path = pte;
   const std::string ptd_path = ptd;
   return std::make_shared<PyModule>(
@@ -230,7 +241,7 @@ void register_module(py::module_& m) {
   Class cls(m, "Module", py::custom_type_setup(set_call),
             "A loaded program; made by cudaexec.load(). Any number of threads may use it.");
   cls.def_static("_load", &load, py::arg("pte"), py::arg("ptd"), py::arg("device"), py::kw_only(),
-                 py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"),
+                 py::arg("threads"), py::arg("verify"), py::arg("memory_limit"), py::arg("isa"), py::arg("graphs"),
                  py::call_guard<BindingScope>())
       .def("method", &method, py::arg("name"),
            "The method of that name.\n\n"

@@ -4,11 +4,20 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "runtime/graph_set.h"
 
 namespace cudaexec {
 
+BoundContainer::BoundContainer() = default;
+
 BoundContainer::~BoundContainer() {
   if (uses != nullptr) uses->wait();
+}
+
+void BoundContainer::drop_graphs() {
+  if (graphs == nullptr) return;
+  uses->wait();
+  graphs->clear();
 }
 
 MethodCode::MethodCode(std::shared_ptr<SharedObject> code, const MethodSpec& spec,
@@ -20,6 +29,11 @@ MethodCode::MethodCode(std::shared_ptr<SharedObject> code, const MethodSpec& spe
       dense_(dense),
       path_(std::move(path)),
       gpu_(gpu) {}
+
+std::unique_ptr<GraphSet> MethodCode::make_graphs() const {
+  if (graphs_ == nullptr) return nullptr;
+  return std::make_unique<GraphSet>(*graphs_, *gpu_, *graph_memory_);
+}
 
 std::unique_ptr<Container> MethodCode::create(std::span<const StoragePtr> storages) const {
   auto container = std::make_unique<Container>(code_, gpu_ != nullptr ? gpu_->device() : Device{});

@@ -19,9 +19,12 @@ struct WeightSet {
   std::vector<StoragePtr> storages;
 };
 
+class GraphSet;
+class MethodGraphs;
+
 /// Owned by one call at a time.
 struct BoundContainer {
-  BoundContainer() = default;
+  BoundContainer();
   /// On a GPU: waits for the calls in flight.
   ~BoundContainer();
   BoundContainer(const BoundContainer&) = delete;
@@ -31,6 +34,10 @@ struct BoundContainer {
   std::unique_ptr<Container> container;
   bool has_run = false;
   std::shared_ptr<StreamUses> uses;  // on a GPU; of one session's containers, the session's
+  std::unique_ptr<GraphSet> graphs;  // null where calls never become CUDA graphs
+
+  /// Gives up the graphs, after waiting for the calls in flight.
+  void drop_graphs();
   // Kept between calls so that they need no allocation.
   std::vector<Tensor> inputs, outputs;
   std::vector<const Storage*> input_storages;
@@ -49,6 +56,13 @@ class MethodCode {
   /// @throws FormatError if the code has other inputs, outputs or constants than the spec.
   [[nodiscard]] std::unique_ptr<Container> create(std::span<const StoragePtr> storages) const;
   [[nodiscard]] CudaDevice* gpu() const noexcept { return gpu_; }
+  /// Containers get CUDA graphs, in memory of `memory`; both outlive them.
+  void use_graphs(MethodGraphs& graphs, Allocator& memory) noexcept {
+    graphs_ = &graphs;
+    graph_memory_ = &memory;
+  }
+  /// For a new container; null where it gets none.
+  [[nodiscard]] std::unique_ptr<GraphSet> make_graphs() const;
 
  private:
   void check_counts(const Container& container) const;
@@ -62,6 +76,8 @@ class MethodCode {
   bool dense_;
   std::string path_;
   CudaDevice* gpu_;
+  MethodGraphs* graphs_ = nullptr;
+  Allocator* graph_memory_ = nullptr;
 };
 
 }  // namespace cudaexec

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/graph_set.h"
+
 namespace cudaexec {
 
 std::shared_ptr<const WeightSet> WeightStore::get() const {
@@ -42,6 +44,7 @@ std::unique_ptr<BoundContainer> ContainerPool::acquire() {
   bound->weights = weights_.get();
   if (code_.gpu() != nullptr) bound->uses = std::make_shared<StreamUses>(*code_.gpu());
   bound->container = code_.create(bound->weights->storages);
+  bound->graphs = code_.make_graphs();
   const std::lock_guard lock(mutex_);
   idle_.reserve(alive_ + 1);
   ++alive_;
@@ -60,7 +63,7 @@ void ContainerPool::release(std::unique_ptr<BoundContainer> bound) noexcept {
   }
 }
 
-void ContainerPool::shrink(size_t keep) noexcept {
+void ContainerPool::shrink(size_t keep) {
   while (true) {
     std::unique_ptr<BoundContainer> victim;  // destroyed after the lock
     const std::lock_guard lock(mutex_);
@@ -68,7 +71,10 @@ void ContainerPool::shrink(size_t keep) noexcept {
     for (size_t i = 0; i < idle_.size(); ++i) {
       if (!weights_.is_current(idle_[i]->weights.get())) index = i;
     }
-    if (index == idle_.size()) return;
+    if (index == idle_.size()) {
+      for (const auto& bound : idle_) bound->drop_graphs();
+      return;
+    }
     victim = std::move(idle_[index]);
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(index));
     --alive_;

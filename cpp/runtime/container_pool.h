@@ -45,8 +45,9 @@ class ContainerPool {
   [[nodiscard]] std::unique_ptr<BoundContainer> acquire();
   /// Gives it back; one over replaced weights is destroyed.
   void release(std::unique_ptr<BoundContainer> bound) noexcept;
-  /// Destroys idle containers over replaced weights, and others until `keep` are left.
-  void shrink(size_t keep) noexcept;
+  /// Destroys idle containers over replaced weights, and others until `keep` are left, which give
+  /// up their CUDA graphs.
+  void shrink(size_t keep);
   /// Containers alive, idle and lent.
   [[nodiscard]] size_t size() const noexcept;
   [[nodiscard]] std::mutex& first_run() noexcept { return first_run_; }

@@ -20,6 +20,24 @@ std::string message_of(const std::exception_ptr& refusal, const char** kind) {
   }
 }
 
+Json describe_graphs(MethodGraphs& graphs) {
+  MethodGraphs::Totals& totals = graphs.totals();
+  Json json;
+  if (!graphs.refusal().empty()) json["reason"] = graphs.refusal();
+  json["captures"] = totals.captures.load();
+  json["replays"] = totals.replays.load();
+  json["failures"] = totals.failures.load();
+  json["evictions"] = totals.evictions.load();
+  json["keys"] = Json::array();
+  for (const MethodGraphs::Row& row : graphs.rows()) {
+    Json entry{{"inputs", row.inputs},     {"phase", row.phase},     {"calls", row.calls},
+               {"captures", row.captures}, {"replays", row.replays}, {"nbytes", row.nbytes}};
+    if (!row.reason.empty()) entry["reason"] = row.reason;
+    json["keys"].push_back(std::move(entry));
+  }
+  return json;
+}
+
 Json describe_method(const ModuleState& state, size_t index) {
   const ProgramMethod& method = state.program->methods[index];
   Json json;
@@ -42,6 +60,9 @@ Json describe_method(const ModuleState& state, size_t index) {
     json["variants"].push_back(std::move(entry));
   }
   json["uses_state"] = state.methods[index]->uses_state;
+  if (MethodGraphs* graphs = state.methods[index]->graphs.get(); graphs != nullptr) {
+    json["graphs"] = describe_graphs(*graphs);
+  }
   return json;
 }
 

@@ -236,50 +236,61 @@ void InputCheck::bind(std::span<Value> inputs, const Dims& symbols,
   }
 }
 
-Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
-                             const CallMemory& memory) const {
-  bool same = true;    // every stride is the compiled one
-  bool usable = true;  // the elements lie where the compiled strides expect them
-  bool overlaps = false;
-  bool repeats = false;  // the compiled layout shows elements several times
-  bool empty = false;
+InputCheck::Fit InputCheck::fit_of(const TensorRule& rule, const Tensor& tensor,
+                                   const Dims& symbols) const {
+  Fit fit;
   for (size_t dim = 0; dim < rule.strides.size(); ++dim) {
     const int64_t size = tensor.size(dim);
     const int64_t stride = value_of(rule.strides[dim], symbols, rule);
-    empty = empty || size == 0;
-    repeats = repeats || (size > 1 && stride == 0);
+    fit.empty = fit.empty || size == 0;
+    fit.repeats = fit.repeats || (size > 1 && stride == 0);
     if (stride == tensor.stride(dim)) continue;
-    same = false;
+    fit.same = false;
     if (size > 1) {
-      usable = false;
-      overlaps = overlaps || stride == 0;
+      fit.usable = false;
+      fit.overlaps = fit.overlaps || stride == 0;
     }
   }
-  usable = usable || empty;
-  // GPU code copies what is not aligned to 16 bytes itself, with a warning each time.
-  const size_t alignment = rule.device.is_cpu() ? tensor.itemsize() : kGpuAlignment;
-  const bool aligned = empty || is_aligned(tensor.data(), alignment);
-  const bool in_place = aligned && !rule.mutated && tensor.device() == rule.device;
-  if (same && in_place) [[likely]]
-    return tensor;
+  fit.usable = fit.usable || fit.empty;
+  fit.overlaps =
+      (fit.overlaps || (fit.repeats && !fit.usable && !rule.device.is_cpu())) && !fit.empty;
+  return fit;
+}
 
+Dims InputCheck::strides_of(const TensorRule& rule, const Dims& symbols) const {
   Dims strides(rule.strides.size());
   for (size_t dim = 0; dim < strides.size(); ++dim) {
     strides[dim] = value_of(rule.strides[dim], symbols, rule);
   }
-  if (usable && in_place) {
+  return strides;
+}
+
+void InputCheck::refuse_overlap(const TensorRule& rule, const Tensor& tensor,
+                                const Dims& strides) const {
+  throw ShapeError(str(input_place(spec_, rule.input),
+                       " was exported as a broadcast tensor with "
+                       "strides ",
+                       list_str(strides), ", found ", describe(tensor), " with strides ",
+                       list_str(tensor.strides()),
+                       "; export again with a contiguous example input"));
+}
+
+Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
+                             const CallMemory& memory) const {
+  const Fit fit = fit_of(rule, tensor, symbols);
+  // GPU code copies what is not aligned to 16 bytes itself, with a warning each time.
+  const size_t alignment = rule.device.is_cpu() ? tensor.itemsize() : kGpuAlignment;
+  const bool aligned = fit.empty || is_aligned(tensor.data(), alignment);
+  const bool in_place = aligned && !rule.mutated && tensor.device() == rule.device;
+  if (fit.same && in_place) [[likely]]
+    return tensor;
+
+  Dims strides = strides_of(rule, symbols);
+  if (fit.usable && in_place) {
     return {tensor.storage(), tensor.offset(), tensor.sizes(), std::move(strides), rule.dtype};
   }
-  overlaps = overlaps || (repeats && !usable && !rule.device.is_cpu());
-  if (overlaps && !empty) {
-    throw ShapeError(str(input_place(spec_, rule.input),
-                         " was exported as a broadcast tensor with "
-                         "strides ",
-                         list_str(strides), ", found ", describe(tensor), " with strides ",
-                         list_str(tensor.strides()),
-                         "; export again with a contiguous example input"));
-  }
-  return copy_in(rule, tensor, strides, repeats && usable, memory);
+  if (fit.overlaps) refuse_overlap(rule, tensor, strides);
+  return copy_in(rule, tensor, strides, fit.repeats && fit.usable, memory);
 }
 
 Tensor InputCheck::copy_in(const TensorRule& rule, const Tensor& tensor, const Dims& strides,
@@ -288,9 +299,15 @@ Tensor InputCheck::copy_in(const TensorRule& rule, const Tensor& tensor, const D
   Tensor copy = Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, rule.device,
                                       to_host ? memory.host : memory.device,
                                       to_host ? StreamRef() : memory.stream);
-  if (tensor.numel() == 0) return copy;
+  copy_into(copy, tensor, whole, memory);
+  return copy;
+}
+
+void InputCheck::copy_into(const Tensor& copy, const Tensor& tensor, bool whole,
+                           const CallMemory& memory) {
+  if (tensor.numel() == 0) return;
   Tensor source = tensor;
-  if (!to_host && tensor.device().is_cpu()) {
+  if (!copy.device().is_cpu() && tensor.device().is_cpu()) {
     // Page-locked memory is read after the call has returned, unless the call waits at its end.
     if (memory.gpu->host_only()) {
       memory.host_work->begin();
@@ -303,7 +320,38 @@ Tensor InputCheck::copy_in(const TensorRule& rule, const Tensor& tensor, const D
   } else {
     copy_elements(copy, source, memory.device, memory.stream);
   }
-  return copy;
+}
+
+std::vector<InputCheck::Place> InputCheck::places(std::span<const Value> inputs,
+                                                  const Dims& symbols, Allocator& memory,
+                                                  StreamRef stream) const {
+  std::vector<Place> result;
+  result.reserve(tensors_.size());
+  for (const TensorRule& rule : tensors_) {
+    const auto& tensor = std::get<Tensor>(inputs[rule.input]);
+    const Fit fit = fit_of(rule, tensor, symbols);
+    const Dims strides = strides_of(rule, symbols);
+    if (fit.overlaps) refuse_overlap(rule, tensor, strides);
+    result.push_back(
+        {rule.input, rule.graph_input,
+         Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, rule.device, memory, stream),
+         fit.usable});
+  }
+  return result;
+}
+
+void InputCheck::copy_to(const Place& place, const Tensor& tensor, const CallMemory& memory) const {
+  const Tensor source = place.whole ? Tensor(tensor.storage(), tensor.offset(), tensor.sizes(),
+                                             place.target.strides(), tensor.dtype())
+                                    : tensor;
+  copy_into(place.target, source, place.whole, memory);
+}
+
+const std::string* InputCheck::host_input() const noexcept {
+  for (const TensorRule& rule : tensors_) {
+    if (rule.device.is_cpu()) return &spec_.inputs[rule.input].name;
+  }
+  return nullptr;
 }
 
 }  // namespace cudaexec

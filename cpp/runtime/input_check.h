@@ -35,6 +35,22 @@ class InputCheck {
   void bind(std::span<Value> inputs, const Dims& symbols, std::vector<Tensor>& graph_inputs,
             const CallMemory& memory) const;
 
+  /// Where a captured call takes a tensor input from.
+  struct Place {
+    size_t input = 0;        // leaf
+    size_t graph_input = 0;  // of the code
+    Tensor target;           // in the compiled layout
+    bool whole = false;      // the caller's has that layout: one run of bytes
+  };
+  /// After check(): for every tensor input, memory that calls with inputs like these are copied to.
+  /// @throws as bind().
+  [[nodiscard]] std::vector<Place> places(std::span<const Value> inputs, const Dims& symbols,
+                                          Allocator& memory, StreamRef stream) const;
+  /// Copies an input to its place; `memory` as for bind(). The layout is one that places() saw.
+  void copy_to(const Place& place, const Tensor& tensor, const CallMemory& memory) const;
+  /// The name of an input that the program's host code reads; null if there is none.
+  [[nodiscard]] const std::string* host_input() const noexcept;
+
  private:
   /// A size or stride: a constant, a symbol, or an expression.
   struct DimRule {
@@ -51,7 +67,15 @@ class InputCheck {
     std::vector<DimRule> sizes, strides;
   };
 
-  [[nodiscard]] const MethodSpec& spec() const noexcept { return spec_; }
+  /// A tensor beside the compiled layout.
+  struct Fit {
+    bool same = true;      // every stride is the compiled one
+    bool usable = true;    // the elements lie where the compiled strides expect them
+    bool repeats = false;  // the compiled layout shows elements several times
+    bool empty = false;
+    bool overlaps = false;  // it would have to be copied into a layout that overlaps itself
+  };
+
   static DimRule make_rule(const Expression& expression);
   [[nodiscard]] int64_t value_of(const DimRule& rule, const Dims& symbols,
                                  const TensorRule& tensor) const;
@@ -60,6 +84,12 @@ class InputCheck {
   void check_device(const TensorRule& rule, const Tensor& tensor) const;
   void check_symbols(std::span<const Value> inputs, Dims& symbols) const;
   void check_sizes(const TensorRule& rule, const Tensor& tensor, const Dims& symbols) const;
+  [[nodiscard]] Fit fit_of(const TensorRule& rule, const Tensor& tensor, const Dims& symbols) const;
+  [[nodiscard]] Dims strides_of(const TensorRule& rule, const Dims& symbols) const;
+  [[noreturn]] void refuse_overlap(const TensorRule& rule, const Tensor& tensor,
+                                   const Dims& strides) const;
+  static void copy_into(const Tensor& copy, const Tensor& tensor, bool whole,
+                        const CallMemory& memory);
   [[nodiscard]] Tensor in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
                                  const CallMemory& memory) const;
   [[nodiscard]] Tensor copy_in(const TensorRule& rule, const Tensor& tensor, const Dims& strides,

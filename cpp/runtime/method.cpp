@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "device/thread_pool.h"
+#include "runtime/graph_set.h"
 #include "runtime/module_state.h"
 
 namespace cudaexec {
@@ -105,10 +106,22 @@ class ModuleMethod final : public Method {
       }
     }
     std::optional<StreamUse> use;
-    if (memory.gpu != nullptr) use.emplace(*bound.uses, memory.stream, method_.uses_state);
-    method_.inputs.bind(inputs, symbols, bound.inputs, memory);
-    run_bound(bound, first_run, memory.stream, memory.device);
-    method_.outputs.take(bound.outputs, bound.input_storages, symbols, memory, outputs);
+    if (memory.gpu != nullptr) {
+      // Graphs of one container share memory, so each launch follows the others.
+      use.emplace(*bound.uses, memory.stream, method_.uses_state || bound.graphs != nullptr);
+    }
+    const auto run_plainly = [&] {
+      method_.inputs.bind(inputs, symbols, bound.inputs, memory);
+      run_bound(bound, first_run, memory.stream, memory.device);
+      method_.outputs.take(bound.outputs, bound.input_storages, symbols, memory, outputs);
+    };
+    if (bound.graphs != nullptr) {
+      const CallSite site{method_.inputs, method_.outputs, inputs,
+                          symbols,        memory,          RandomState::current()};
+      bound.graphs->call(*bound.container, site, outputs, run_plainly);
+    } else {
+      run_plainly();
+    }
     if (use) use->finish();
   }
 

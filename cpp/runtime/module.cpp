@@ -68,6 +68,7 @@ size_t Module::trim() {
   for (const auto& method : state_->methods) {
     if (method->pool != nullptr) method->pool->shrink(1);
   }
+  state_->session->drop_graphs();
   if (state_->program->gpu != nullptr) gpu::trim_cublas();
   return state_->memory->trim() + (state_->host != nullptr ? state_->host->trim() : 0);
 }

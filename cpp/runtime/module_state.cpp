@@ -1,5 +1,6 @@
 #include "runtime/module_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/cleanup_report.h"
@@ -20,10 +21,33 @@ LoadOptions options_for(const Program& program, const LoadOptions& asked) {
   return options;
 }
 
+/// Why no call of a method may be captured, or nothing.
+std::string graph_refusal(const Program& program, size_t index, const InputCheck& inputs) {
+  if (const std::string* name = inputs.host_input()) {
+    return str("the program reads its input '", *name, "' on the host");
+  }
+  for (const MethodConstant& constant : program.table.methods[index]) {
+    const WeightEntry& entry = program.table.entries[constant.view.entry];
+    if (entry.state && !entry.on_gpu) {
+      return str("its constant '", entry.fqn, "' is in host memory and ",
+                 program.has_manifest ? "written by the program" : "may be written");
+    }
+  }
+  return {};
+}
+
+/// Whether the caller asked for graphs of this method.
+bool wants_graphs(const GraphOptions& options, const std::string& name) {
+  return options.on &&
+         (options.methods.empty() ||
+          std::find(options.methods.begin(), options.methods.end(), name) != options.methods.end());
+}
+
 }  // namespace
 
 MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
-                             const WeightStore& weights)
+                             const WeightStore& weights, const LoadOptions& options,
+                             Allocator& memory)
     : method(program.methods[method_index]),
       index(method_index),
       uses_state(program.table.uses_state(method_index)),
@@ -32,6 +56,12 @@ MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
   if (method.code == nullptr) return;
   code = std::make_unique<MethodCode>(method.code, method.spec, program.table.methods[index],
                                       method.dense, program.pte_path, program.gpu);
+  if (program.gpu != nullptr && wants_graphs(options.graphs, method.spec.name)) {
+    std::string refusal = graph_refusal(program, index, inputs);
+    const bool may = refusal.empty();
+    graphs = std::make_unique<MethodGraphs>(options.graphs, method.spec, std::move(refusal));
+    if (may) code->use_graphs(*graphs, memory);
+  }
   if (uses_state) {
     // Session buffers are made by the first call; that the code accepts its constants is known now.
     // On a GPU they are made at load, where the weights of the file are not on the device.
@@ -47,6 +77,23 @@ namespace {
 WorkingMemory::Owner make_memory(const Program& program, const LoadOptions& options) {
   if (program.gpu == nullptr) return WorkingMemory::create(options.memory_limit);
   return WorkingMemory::create(options.memory_limit, cuda_allocator(program.gpu->index()));
+}
+
+/// @throws InputError for a method that there is not, NotSupported for a program on the CPU.
+void check_graph_options(const GraphOptions& options, const Program& program) {
+  if (!options.on) return;
+  if (program.gpu == nullptr) {
+    throw NotSupported(str(program.pte_path,
+                           " runs on the CPU, which has no CUDA graphs; leave "
+                           "cuda_graph out, or load it for a GPU"));
+  }
+  std::vector<std::string> names;
+  for (const ProgramMethod& method : program.methods) names.push_back(method.spec.name);
+  for (const std::string& name : options.methods) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    throw InputError(str("cuda_graph names the method '", name, "', which ", program.pte_path,
+                         " has not; it has ", list_str(names)));
+  }
 }
 
 /// Gives what the pool of a GPU keeps back to the device, once what was freed is free.
@@ -68,9 +115,10 @@ ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& loa
       host(loaded->gpu != nullptr ? WorkingMemory::create(0) : nullptr),
       program(std::move(loaded)),
       weights(std::make_shared<WeightSet>(WeightSet{program->weights})) {
+  check_graph_options(options.graphs, *program);
   const ThreadLimit limit(options.threads);
   for (size_t i = 0; i < program->methods.size(); ++i) {
-    methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights));
+    methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights, options, *memory));
   }
   session = std::make_unique<SessionState>(program->table, weights, program->gpu);
   if (program->gpu == nullptr) return;

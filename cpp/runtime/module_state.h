@@ -9,6 +9,7 @@
 #include "runtime/call_gate.h"
 #include "runtime/container_pool.h"
 #include "runtime/input_check.h"
+#include "runtime/method_graphs.h"
 #include "runtime/outputs.h"
 #include "runtime/program.h"
 #include "runtime/session_state.h"
@@ -18,16 +19,19 @@ namespace cudaexec {
 
 /// One method that can run, or is refused.
 struct MethodRuntime {
-  MethodRuntime(const Program& program, size_t method_index, const WeightStore& weights);
+  /// `memory`: of the program's device.
+  MethodRuntime(const Program& program, size_t method_index, const WeightStore& weights,
+                const LoadOptions& options, Allocator& memory);
 
   const ProgramMethod& method;
   const size_t index;
   const bool uses_state;
   const InputCheck inputs;
   const OutputPlan outputs;
-  std::unique_ptr<MethodCode> code;     // null for constant and refused methods
-  std::unique_ptr<ContainerPool> pool;  // of methods without state
-  std::mutex first_run;                 // of methods with state
+  std::unique_ptr<MethodGraphs> graphs;  // null where calls never become CUDA graphs
+  std::unique_ptr<MethodCode> code;      // null for constant and refused methods
+  std::unique_ptr<ContainerPool> pool;   // of methods without state
+  std::mutex first_run;                  // of methods with state
 };
 
 struct ModuleState {

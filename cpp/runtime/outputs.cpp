@@ -50,20 +50,68 @@ void OutputPlan::take(std::vector<Tensor>& graph_outputs, const std::vector<cons
         values.push_back(scalar(leaf, graph_outputs[spec.graph_output], memory));
         break;
       case OutputSpec::Kind::kConstant:
-        std::visit([&values](const auto& value) { values.emplace_back(value); }, spec.value);
+      case OutputSpec::Kind::kExpression:
+        values.push_back(computed(leaf, symbols));
         break;
-      case OutputSpec::Kind::kExpression: {
-        const auto value = spec.expression.evaluate(symbols);
-        if (!value) {
-          throw ShapeError(str("method '", spec_.name, "': output ", leaf.index, ", ",
-                               expression_text(spec.expression, spec_),
-                               ", has no value for these sizes"));
-        }
-        values.emplace_back(*value);
-        break;
-      }
     }
   }
+}
+
+Value OutputPlan::computed(const Leaf& leaf, const Dims& symbols) const {
+  const OutputSpec& spec = *leaf.spec;
+  if (spec.kind == OutputSpec::Kind::kConstant) {
+    Value result;
+    std::visit([&result](const auto& value) { result = value; }, spec.value);
+    return result;
+  }
+  const auto value = spec.expression.evaluate(symbols);
+  if (!value) {
+    throw ShapeError(str("method '", spec_.name, "': output ", leaf.index, ", ",
+                         expression_text(spec.expression, spec_),
+                         ", has no value for these sizes"));
+  }
+  return *value;
+}
+
+bool OutputPlan::is_own(const Storage& storage,
+                        const std::vector<const Storage*>& inputs) noexcept {
+  return storage.is_owned() && !storage.is_constant() &&
+         std::find(inputs.begin(), inputs.end(), &storage) == inputs.end();
+}
+
+std::vector<OutputPlan::Captured> OutputPlan::captured(const std::vector<Tensor>& graph_outputs,
+                                                       const std::vector<const Storage*>& inputs,
+                                                       const Dims& symbols) const {
+  std::vector<Captured> result;
+  result.reserve(leaves_.size());
+  for (const Leaf& leaf : leaves_) {
+    const OutputSpec& spec = *leaf.spec;
+    switch (spec.kind) {
+      case OutputSpec::Kind::kTensor: {
+        const Tensor& tensor = graph_outputs[spec.graph_output];
+        check(leaf, tensor);
+        result.push_back({tensor.device().is_cpu(), is_own(*tensor.storage(), inputs), tensor});
+        break;
+      }
+      case OutputSpec::Kind::kInt:
+      case OutputSpec::Kind::kFloat:
+      case OutputSpec::Kind::kBool: {
+        const Tensor& number = graph_outputs[spec.graph_output];
+        check_number(leaf, number);
+        if (!number.device().is_cpu()) {
+          throw CaptureError(str("method '", spec_.name, "': output ", leaf.index,
+                                 " is a number that the host reads from the GPU"));
+        }
+        result.push_back({true, false, number_on_host(leaf, number)});
+        break;
+      }
+      case OutputSpec::Kind::kConstant:
+      case OutputSpec::Kind::kExpression:
+        result.push_back({true, false, computed(leaf, symbols)});
+        break;
+    }
+  }
+  return result;
 }
 
 Tensor OutputPlan::own(Tensor tensor, const std::vector<const Storage*>& inputs,
@@ -77,9 +125,7 @@ Tensor OutputPlan::own(Tensor tensor, const std::vector<const Storage*>& inputs,
     copy_extent(delivered, tensor, memory.stream);
     return delivered;
   }
-  const bool is_own = storage->is_owned() && !storage->is_constant() &&
-                      std::find(inputs.begin(), inputs.end(), storage) == inputs.end();
-  if (is_own) [[likely]]
+  if (is_own(*storage, inputs)) [[likely]]
     return tensor;
   return clone_strided(tensor, on_host ? memory.host : memory.device,
                        on_host ? StreamRef() : memory.stream);
@@ -97,23 +143,28 @@ void OutputPlan::check(const Leaf& leaf, const Tensor& tensor) const {
                           "; the code does not belong to this manifest"));
 }
 
-Value OutputPlan::scalar(const Leaf& leaf, const Tensor& number, const CallMemory& memory) const {
-  if (!number.defined() || number.numel() != 1) {
-    throw InternalError(str("method '", spec_.name, "': output ", leaf.index,
-                            ": expected one number, the program returned ",
-                            number.defined() ? describe(number) : "nothing"));
-  }
-  const Tensor tensor = number.device().is_cpu()
-                            ? number
-                            : host_copy(number, cpu_allocator(), memory.device, memory.stream);
-  const auto* data = static_cast<const char*>(tensor.data());
+void OutputPlan::check_number(const Leaf& leaf, const Tensor& number) const {
+  if (number.defined() && number.numel() == 1) return;
+  throw InternalError(str("method '", spec_.name, "': output ", leaf.index,
+                          ": expected one number, the program returned ",
+                          number.defined() ? describe(number) : "nothing"));
+}
+
+Value OutputPlan::number_on_host(const Leaf& leaf, const Tensor& number) const {
+  const auto* data = static_cast<const char*>(number.data());
   const auto read = [&](Dtype dtype, auto value) -> Value {
-    row_converter(dtype, tensor.dtype())(1, reinterpret_cast<char*>(&value), 0, data, 0);
+    row_converter(dtype, number.dtype())(1, reinterpret_cast<char*>(&value), 0, data, 0);
     return value;
   };
   if (leaf.spec->kind == OutputSpec::Kind::kInt) return read(Dtype::kInt64, int64_t{});
   if (leaf.spec->kind == OutputSpec::Kind::kBool) return read(Dtype::kBool, bool{});
   return read(Dtype::kFloat64, double{});
+}
+
+Value OutputPlan::scalar(const Leaf& leaf, const Tensor& number, const CallMemory& memory) const {
+  check_number(leaf, number);
+  if (number.device().is_cpu()) return number_on_host(leaf, number);
+  return number_on_host(leaf, host_copy(number, cpu_allocator(), memory.device, memory.stream));
 }
 
 }  // namespace cudaexec

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "memory/cuda_pool_allocator.h"
+#include "runtime/graph_set.h"
 #include "runtime/weight_upload.h"
 
 namespace cudaexec {
@@ -56,6 +57,7 @@ BoundContainer& SessionState::container(size_t index, const MethodCode& code) {
   }
   bound->uses = uses_;
   bound->container = code.create(storages);
+  bound->graphs = code.make_graphs();
   place = std::move(bound);
   return *place;
 }
@@ -63,6 +65,13 @@ BoundContainer& SessionState::container(size_t index, const MethodCode& code) {
 void SessionState::drop_containers() noexcept {
   if (uses_ != nullptr) uses_->wait();
   for (auto& container : containers_) container.reset();
+}
+
+void SessionState::drop_graphs() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& container : containers_) {
+    if (container != nullptr) container->drop_graphs();
+  }
 }
 
 size_t SessionState::nbytes() const noexcept {

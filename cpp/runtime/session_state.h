@@ -35,6 +35,8 @@ class SessionState {
   void set_buffer(size_t entry, StoragePtr buffer) noexcept { buffers_[entry] = std::move(buffer); }
   /// Destroys the containers, after waiting for the calls in flight; the buffers stay.
   void drop_containers() noexcept;
+  /// Gives up the CUDA graphs of its containers. Takes the lock.
+  void drop_graphs();
   /// On a GPU: where its buffers are in use; else null.
   [[nodiscard]] const std::shared_ptr<StreamUses>& uses() const noexcept { return uses_; }
   /// Bytes of this session's own buffers.

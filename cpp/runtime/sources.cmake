@@ -1,15 +1,21 @@
 # Sources of cpp/runtime, relative to cpp/.
 set(CUDAEXEC_RUNTIME_SOURCES
     runtime/bound_container.cpp
+    runtime/call_graph.cpp
     runtime/container_pool.cpp
     runtime/describe.cpp
     runtime/device_choice.cpp
     runtime/executorch_method.cpp
     runtime/gpu_call.cpp
+    runtime/graph_copies.cpp
+    runtime/graph_inputs.cpp
     runtime/graph_key.cpp
+    runtime/graph_outputs.cpp
+    runtime/graph_set.cpp
     runtime/graph_state.cpp
     runtime/input_check.cpp
     runtime/method.cpp
+    runtime/method_graphs.cpp
     runtime/module.cpp
     runtime/module_state.cpp
     runtime/outputs.cpp

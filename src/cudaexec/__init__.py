@@ -31,7 +31,7 @@ from cudaexec.errors import (
     VersionError,
     WeightsError,
 )
-from cudaexec.load_options import LoadOptions
+from cudaexec.load_options import GraphOptions, LoadOptions
 from cudaexec.runtime import load
 from cudaexec.specs import TensorSpec
 
@@ -55,6 +55,7 @@ __all__ = [
     "FileError",
     "Flat",
     "FormatError",
+    "GraphOptions",
     "InputError",
     "KvCacheSpec",
     "LoadOptions",

@@ -66,6 +66,7 @@ class Module:
         verify: bool,
         memory_limit: int,
         isa: str,
+        graphs: tuple[collections.abc.Sequence[str], int, int, bool] | None,
     ) -> Module: ...
     def close(self) -> None:
         """Frees everything, after calls in flight.

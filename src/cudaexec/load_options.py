@@ -6,7 +6,47 @@ from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
 
-__all__ = ["LoadOptions"]
+__all__ = ["GraphOptions", "LoadOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions:
+    """How calls become CUDA graphs (`load(cuda_graph=...)`).
+
+    A *signature* is the shapes, strides, alignment (up to 16 bytes) and places of a call's inputs.
+    Each has a graph of its own, in each session and in each of the containers that serve calls of
+    several threads at once.
+
+    Attributes:
+        methods: names of the methods that get graphs; None for all.
+        warmup: calls of a signature that run without a graph before the next one is captured.
+        max_graphs: signatures that are remembered; the least recently used is given up for a new
+            one, with its graph. If calls take turns over more signatures than that, none of them
+            lasts until it is captured.
+        strict: raise InputError for a second signature, naming the input, instead of giving it a
+            graph of its own.
+    """
+
+    methods: frozenset[str] | None = None
+    warmup: int = 3
+    max_graphs: int = 8
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: no warm-up run (the first run of a program cannot be captured), no graph, or
+                an empty set of methods.
+        """
+        if self.methods is not None:
+            object.__setattr__(self, "methods", frozenset(self.methods))
+            if not self.methods:
+                raise ValueError("GraphOptions.methods: expected names or None, got none at all")
+        for name in ("warmup", "max_graphs"):
+            value = getattr(self, name)
+            if not 1 <= value < 1 << 20:
+                raise ValueError(f"GraphOptions.{name}: expected 1 or more, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True)

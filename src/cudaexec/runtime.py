@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Set
+from typing import TYPE_CHECKING, Literal
 
 from cudaexec._core import Module, _set_package_folders
-from cudaexec.errors import InputError, NotSupported
-from cudaexec.load_options import LoadOptions
+from cudaexec.errors import InputError
+from cudaexec.load_options import GraphOptions, LoadOptions
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -21,7 +22,7 @@ def load(
     ptd: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
     *,
     device: str | None = None,
-    cuda_graph: bool = False,
+    cuda_graph: bool | Set[str] | GraphOptions | Literal["strict"] = False,
     options: LoadOptions = LoadOptions(),  # noqa: B008 - frozen
 ) -> Module:
     """Load a program and its weights.
@@ -32,7 +33,10 @@ def load(
             program, if the program needs one.
         device: ``"cpu"``, ``"cuda"`` (the first GPU) or ``"cuda:<index>"``; None for the first GPU
             if the program has code for it, else the CPU.
-        cuda_graph: replay calls as CUDA graphs; for CUDA programs only.
+        cuda_graph: replay calls as CUDA graphs, for programs on a GPU: True, a set of the names of
+            the methods that get graphs, "strict" (True, but a call whose inputs have other shapes
+            than the first one's raises), or GraphOptions. Results are those of calls without
+            graphs; `Module.stats()` tells which calls have one, and why others have not.
         options: threads, verification, memory limit (of the program's device), code variant.
 
     Returns:
@@ -44,18 +48,15 @@ def load(
         WeightsError: the weights are missing, damaged, or of another model.
         TargetError: no code in the program runs on this machine.
         DeviceError: the device does not exist, or the program needs a GPU and there is no driver.
-        NotSupported: CUDA graphs, which calls cannot use yet.
+        NotSupported: CUDA graphs of a program on the CPU.
+        InputError: `cuda_graph` names a method that there is not.
         FileError: a file cannot be opened or read.
         OutOfMemory: memory ran out.
         TypeError: an argument is of the wrong kind.
 
     After an error nothing is left behind.
     """
-    if cuda_graph:
-        raise NotSupported(
-            "load: cuda_graph=True: this version does not capture calls into CUDA graphs; leave "
-            "cuda_graph out"
-        )
+    graphs = _graph_options(cuda_graph)
     if device is not None and not isinstance(device, str):
         raise TypeError(
             f"load: device: expected None or a str such as 'cpu' or 'cuda:0', got "
@@ -74,6 +75,26 @@ def load(
         verify=options.verify,
         memory_limit=options.memory_limit or 0,
         isa=options.isa or "",
+        graphs=None
+        if graphs is None
+        else (sorted(graphs.methods or ()), graphs.warmup, graphs.max_graphs, graphs.strict),
+    )
+
+
+def _graph_options(
+    cuda_graph: bool | Set[str] | GraphOptions | Literal["strict"],
+) -> GraphOptions | None:
+    if isinstance(cuda_graph, GraphOptions):
+        return cuda_graph
+    if isinstance(cuda_graph, bool):
+        return GraphOptions() if cuda_graph else None
+    if cuda_graph == "strict":
+        return GraphOptions(strict=True)
+    if isinstance(cuda_graph, Set) and all(isinstance(name, str) for name in cuda_graph):
+        return GraphOptions(methods=frozenset(cuda_graph)) if cuda_graph else None
+    raise TypeError(
+        f"load: cuda_graph: expected True, False, a set of method names, 'strict' or "
+        f"cudaexec.GraphOptions, got {cuda_graph!r}"
     )
 
 

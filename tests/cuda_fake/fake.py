@@ -184,6 +184,18 @@ class FakeDriver:
         return out.value
 
 
+def kernels() -> ctypes.CDLL:
+    """Our kernels, compiled for the CPU."""
+    library = ctypes.CDLL(str(LIBRARIES / "libcudaexec_emulated_kernels.so"))
+    library.emulation_take_traps.restype = ctypes.c_int64
+    return library
+
+
+def emulate_kernels() -> None:
+    """Makes the fake driver run our kernels on the CPU; again after a reset."""
+    assert kernels().emulation_register() > 0
+
+
 def read(address: int, nbytes: int) -> bytes:
     """Bytes of fake device memory as they are now, whatever work waits."""
     return ctypes.string_at(address, nbytes)

@@ -6,7 +6,10 @@
 //   MLP:   y = fc2(relu(fc1(x))), as ExecuTorch's samples; without fc2's bias, which is inlined
 //   there BUSY:  as SCALE with k = 0, but it fails, waits or returns what `mode`, a host input,
 //   says
+//   VARY:  y = x * w, and what else the environment variable FAKE_VARY says
+//   RANDOM: y = 4 random whole numbers
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -17,6 +20,8 @@
 #define READ 3
 #define BUSY 4
 #define MLP 5
+#define VARY 6
+#define RANDOM 7
 
 extern "C" {
 struct Tensor;
@@ -40,6 +45,8 @@ int32_t aoti_torch__reinterpret_tensor(Tensor*, int64_t, const int64_t*, const i
                                        Tensor**);
 int32_t aoti_torch_item_float32(Tensor*, float*);
 int32_t aoti_torch_scalar_to_tensor_int64(int64_t, Tensor**);
+int32_t aoti_torch_dtype_int64();
+int32_t aoti_torch_cuda_randint_low_out(Tensor*, int64_t, int64_t, const int64_t*, int64_t);
 int32_t aoti_torch_create_cuda_stream_guard(void*, int32_t, StreamGuard**);
 int32_t aoti_torch_delete_cuda_stream_guard(StreamGuard*);
 int32_t aoti_torch_get_current_cuda_stream(int32_t, void**);
@@ -112,6 +119,12 @@ const std::vector<Constant> constants{{"w", "w", 1}, {"total", "total", 4}};
 #elif MODEL == READ
 constexpr int kInputs = 0, kOutputs = 2;
 const std::vector<Constant> constants{{"total", "total", 4}};
+#elif MODEL == VARY
+constexpr int kInputs = 1, kOutputs = 2;
+const std::vector<Constant> constants{{"w", "w", 1}};
+#elif MODEL == RANDOM
+constexpr int kInputs = 0, kOutputs = 1;
+const std::vector<Constant> constants{};
 #elif MODEL == MLP
 constexpr int kInputs = 1, kOutputs = 1;
 const std::vector<Constant> constants{{"fc1_weight", "fc1.weight", 128},
@@ -231,6 +244,63 @@ void check_device(Container& self, Tensor* tensor) {
   (void)self;
 }
 
+int vary_runs = 0;
+
+/// The second output: by default every other element of y, which is in y's memory.
+[[maybe_unused]] void vary(Container& self, Stream stream, Handle& x, Handle& y, int64_t count,
+                           Tensor** outputs) {
+  const char* wanted = std::getenv("FAKE_VARY");
+  const std::string what = wanted != nullptr ? wanted : "";
+  ++vary_runs;
+  int64_t half = count / 2;
+  int64_t step = 2;
+  if (what == "strides" && vary_runs % 2 == 0) step = 1;
+  if (what == "shape" && vary_runs % 2 == 0) half = count > 1 ? 1 : half;
+  if (what == "item") {
+    float value = 0;
+    int64_t none = 0;
+    Handle element;
+    must(aoti_torch__reinterpret_tensor(y.tensor, 0, &none, &none, 0, &element.tensor));
+    must(aoti_torch_item_float32(element.tensor, &value));
+  }
+  if (what == "host") {
+    Handle host{empty(count, cpu)};
+    must(aoti_torch_copy_(host.tensor, y.tensor, 0));
+  }
+  if (what == "fail") throw std::runtime_error("boom from the model");
+  if (what == "device") {  // a call that no capture allows
+    void* block = nullptr;
+    must(cudaMalloc(&block, 64), "CUDA error: memory");
+    must(cudaFree(block), "CUDA error: free");
+  }
+  if (what == "temporary") {  // intermediates of several sizes, in use at the same time and not
+    Handle a{empty(count, cuda)};
+    {
+      Handle b{empty(3 * count, cuda)};
+      scale(self, stream, y.tensor, self.values[0], b.tensor, count, 1);
+      scale(self, stream, b.tensor, self.values[0], a.tensor, count, 0);
+    }
+    Handle c{empty(2 * count, cuda)};
+    scale(self, stream, a.tensor, self.values[0], c.tensor, count, 0);
+    scale(self, stream, c.tensor, self.values[0], y.tensor, count, 0);
+  }
+  if (what == "input") {  // outputs that alias the input and a constant
+    outputs[0] = x.release();
+    must(aoti_torch_new_tensor_handle(self.values[0], &outputs[1]));
+    return;
+  }
+  if (what == "same") {  // one tensor twice
+    must(aoti_torch_new_tensor_handle(y.tensor, &outputs[1]));
+  } else if (what == "cpu") {
+    outputs[1] = empty(2, cpu);
+    static_cast<float*>(data(outputs[1]))[0] = 5;
+    static_cast<float*>(data(outputs[1]))[1] = static_cast<float>(count);
+  } else {
+    must(aoti_torch__reinterpret_tensor(y.tensor, 1, &half, &step, count > 1 ? 1 : 0, &outputs[1]));
+  }
+  outputs[0] = y.release();
+}
+
 void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
   std::vector<Handle> taken(kInputs);
   for (int i = 0; i < kInputs; ++i) {
@@ -247,6 +317,11 @@ void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
   must(aoti_torch_item_float32(element.tensor, &first));
   must(aoti_torch_scalar_to_tensor_int64(static_cast<int64_t>(first), &outputs[1]));
   outputs[0] = y.release();
+#elif MODEL == RANDOM
+  const int64_t size = 4;
+  const int64_t one = 1;
+  must(aoti_torch_empty_strided(1, &size, &one, aoti_torch_dtype_int64(), cuda, 0, &outputs[0]));
+  must(aoti_torch_cuda_randint_low_out(outputs[0], 0, 1 << 30, &size, 1));
 #else
   Tensor* x = taken[0].tensor;
   check_device(self, x);
@@ -269,6 +344,10 @@ void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
 #elif MODEL == COUNT
   add(self, stream, self.values[1], x, count);
   scale(self, stream, self.values[1], self.values[0], y.tensor, count, 0);
+#elif MODEL == VARY
+  scale(self, stream, x, self.values[0], y.tensor, count, 0);
+  vary(self, stream, taken[0], y, count, outputs);
+  return;
 #else
   const int64_t mode = *static_cast<int64_t*>(data(taken[1].tensor));
   scale(self, stream, x, self.values[0], y.tensor, count, 0);

@@ -32,6 +32,8 @@ MODELS = {
     "COUNT": (["w", "total"], 1, 1),
     "READ": (["total"], 0, 2),
     "BUSY": (["w"], 2, 2),
+    "VARY": (["w"], 1, 2),
+    "RANDOM": ([], 0, 1),
 }
 
 
@@ -94,6 +96,10 @@ def _method(method: Method) -> dict[str, Any]:
     if method.model == "READ":
         outputs[0]["shape"] = [4]
         outputs.append({"kind": "int", "graph_output": 1})
+    if method.model == "VARY":
+        outputs.append({**outputs[0], "graph_output": 1})
+    if method.model == "RANDOM":
+        outputs[0].update(dtype="int64", shape=[4])
     variants = []
     for each in method.variants:
         cuda = {"target": "cuda", "sm": each.sm, "ptx": each.ptx, "sm_count": each.sm_count}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 from collections.abc import Iterator
@@ -10,23 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cuda_fake.fake import LIBRARIES, FakeDriver
+from cuda_fake.fake import FakeDriver, emulate_kernels, kernels
 from cuda_ops.fake_cublas import FakeCublas
 from cudaexec._core import _set_package_folders, _testing
 
 if TYPE_CHECKING:
     from cuda_ops.device_call import World
-
-
-def emulate_kernels() -> None:
-    """Makes the fake driver run our kernels on the CPU."""
-    assert kernels().emulation_register() > 0
-
-
-def kernels() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(LIBRARIES / "libcudaexec_emulated_kernels.so"))
-    library.emulation_take_traps.restype = ctypes.c_int64
-    return library
 
 
 def take_traps() -> int:

@@ -56,4 +56,20 @@ struct TransposeCopyArgs {
   int64_t src_strides[kMaxKernelRank];
 };
 
+inline constexpr unsigned kBatchItems = 16;          // copies of one launch
+inline constexpr unsigned kBatchInline = 512;        // bytes that arguments may carry themselves
+inline constexpr unsigned kBatchBlockBytes = 16384;  // of a block of kCopyThreads threads
+
+/// Copies several runs of bytes at once. A null `src` means that the bytes are in `bytes`, from
+/// `inline_offsets` on, so that values of the host need no memory that a GPU can read.
+struct BatchCopyArgs {
+  uint32_t count;                        // 1 to kBatchItems
+  uint32_t first_blocks[kBatchItems];    // the first block of each copy, rising
+  uint32_t inline_offsets[kBatchItems];  // multiples of 16
+  void* dst[kBatchItems];
+  const void* src[kBatchItems];
+  uint64_t nbytes[kBatchItems];
+  alignas(16) unsigned char bytes[kBatchInline];
+};
+
 }  // namespace cudaexec::cuda

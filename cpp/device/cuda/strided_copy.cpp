@@ -1,6 +1,7 @@
 #include "device/cuda/strided_copy.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -32,24 +33,44 @@ FastDivisor fast_divisor(int64_t divisor) {
   return fast;
 }
 
+class StreamSink final : public CopySink {
+ public:
+  StreamSink(CudaDevice& device, StreamRef stream) noexcept : device_(device), stream_(stream) {}
+  void kernel(CUfunction function, unsigned blocks, unsigned block_x, unsigned block_y,
+              const void* args, size_t /*nbytes*/) override {
+    void* parameters[] = {const_cast<void*>(args)};
+    CUDAEXEC_CU(cuLaunchKernel, function, blocks, 1, 1, block_x, block_y, 1, 0, cu_stream(stream_),
+                parameters, nullptr);
+  }
+  void run(void* dst, const void* src, size_t nbytes) override {
+    device_.copy(dst, device_.device(), src, device_.device(), nbytes, stream_);
+  }
+
+ private:
+  CudaDevice& device_;
+  StreamRef stream_;
+};
+
 template <typename Args>
 void launch(CudaDevice& device, const std::string& kernel, Args& args, uint64_t blocks,
-            unsigned block_x, unsigned block_y, StreamRef stream) {
+            unsigned block_x, unsigned block_y, CopySink& sink) {
   if (blocks > kMaxBlocks) {
     throw NotSupported(str("a strided copy of ", blocks, " blocks is larger than a GPU's grid"));
   }
   const CUfunction function = device.kernels().get(device, kImage, kernel.c_str());
-  void* parameters[] = {&args};
-  CUDAEXEC_CU(cuLaunchKernel, function, static_cast<unsigned>(blocks), 1, 1, block_x, block_y, 1, 0,
-              cu_stream(stream), parameters, nullptr);
+  sink.kernel(function, static_cast<unsigned>(blocks), block_x, block_y, &args, sizeof args);
 }
+
+static_assert(offsetof(StridedCopyArgs, dst) == 0 && offsetof(TransposeCopyArgs, dst) == 0);
+static_assert(offsetof(StridedCopyArgs, src) == sizeof(void*) &&
+              offsetof(TransposeCopyArgs, src) == sizeof(void*));
 
 uint64_t blocks_for(int64_t count) {
   return (static_cast<uint64_t>(count) + kBlockElements - 1) / kBlockElements;
 }
 
 void copy_elements(CudaDevice& device, void* dst, const void* src, const StridedPlan& plan,
-                   std::span<const StridedDim> dims, StreamRef stream) {
+                   std::span<const StridedDim> dims, CopySink& sink) {
   StridedCopyArgs args{};
   args.dst = dst;
   args.src = src;
@@ -64,7 +85,7 @@ void copy_elements(CudaDevice& device, void* dst, const void* src, const Strided
     args.src_strides[i] = dims[i].src_stride;
   }
   const char* kind = count < kNarrow ? "cudaexec_strided_copy_" : "cudaexec_strided_copy_wide_";
-  launch(device, str(kind, plan.itemsize), args, blocks_for(count), kCopyThreads, 1, stream);
+  launch(device, str(kind, plan.itemsize), args, blocks_for(count), kCopyThreads, 1, sink);
 }
 
 /// Calls `body(dst offset, src offset)` for every index of the outer dimensions beyond what a
@@ -87,7 +108,7 @@ void for_outer(std::span<const StridedDim> outer, const Body& body) {
 }
 
 bool transpose(CudaDevice& device, void* dst, const void* src, const StridedPlan& plan,
-               StreamRef stream) {
+               CopySink& sink) {
   const StridedDim& a = plan.dims.back();
   const StridedDim& b = plan.dims[plan.transposed];
   TransposeCopyArgs args{};
@@ -115,7 +136,7 @@ bool transpose(CudaDevice& device, void* dst, const void* src, const StridedPlan
   args.tiles_a = fast_divisor(tiles_a);
   args.tiles_b = fast_divisor(tiles_b);
   launch(device, str("cudaexec_transpose_copy_", plan.itemsize), args, blocks, kTile, kTileRows,
-         stream);
+         sink);
   return true;
 }
 
@@ -168,6 +189,13 @@ void check_itemsize(size_t itemsize) {
 void cuda_strided_copy(CudaDevice& device, void* dst, std::span<const int64_t> dst_strides,
                        const void* src, std::span<const int64_t> src_strides,
                        std::span<const int64_t> sizes, size_t itemsize, StreamRef stream) {
+  StreamSink sink(device, stream);
+  cuda_strided_copy(device, dst, dst_strides, src, src_strides, sizes, itemsize, sink);
+}
+
+void cuda_strided_copy(CudaDevice& device, void* dst, std::span<const int64_t> dst_strides,
+                       const void* src, std::span<const int64_t> src_strides,
+                       std::span<const int64_t> sizes, size_t itemsize, CopySink& sink) {
   check_itemsize(itemsize);
   const StridedPlan plan =
       plan_strided_copy(dims_of(sizes, dst_strides, src_strides), itemsize,
@@ -177,11 +205,10 @@ void cuda_strided_copy(CudaDevice& device, void* dst, std::span<const int64_t> d
     case StridedPlan::Method::kNothing:
       return;
     case StridedPlan::Method::kFlat:
-      device.copy(dst, device.device(), src, device.device(),
-                  static_cast<size_t>(plan.count()) * itemsize, stream);
+      sink.run(dst, src, static_cast<size_t>(plan.count()) * itemsize);
       return;
     case StridedPlan::Method::kTranspose:
-      if (transpose(device, dst, src, plan, stream)) return;
+      if (transpose(device, dst, src, plan, sink)) return;
       break;
     case StridedPlan::Method::kElements:
       break;
@@ -190,7 +217,7 @@ void cuda_strided_copy(CudaDevice& device, void* dst, std::span<const int64_t> d
   const size_t outer = dims.size() > kMaxKernelRank ? dims.size() - kMaxKernelRank : 0;
   for_outer(dims.first(outer), [&](int64_t dst_offset, int64_t src_offset) {
     copy_elements(device, at(dst, dst_offset), at(src, src_offset), plan, dims.subspan(outer),
-                  stream);
+                  sink);
   });
 }
 
@@ -203,6 +230,7 @@ void cuda_strided_fill(CudaDevice& device, void* dst, std::span<const int64_t> d
                                              reinterpret_cast<uintptr_t>(dst), itemsize);
   if (plan.method == StridedPlan::Method::kNothing) return;
   const CudaGuard guard(device);
+  StreamSink sink(device, stream);
   if (plan.method == StridedPlan::Method::kFlat &&
       fill_flat(dst, static_cast<size_t>(plan.count()), value, itemsize, stream)) {
     return;
@@ -222,7 +250,7 @@ void cuda_strided_fill(CudaDevice& device, void* dst, std::span<const int64_t> d
     args.count = static_cast<uint64_t>(count);
     std::memcpy(args.value, value, itemsize);
     launch(device, str("cudaexec_strided_fill_", itemsize), args, blocks_for(count), kCopyThreads,
-           1, stream);
+           1, sink);
   });
 }
 

@@ -1,0 +1,145 @@
+#include "runtime/graph_outputs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "device/cuda/graph_capture.h"
+#include "tensor/device_copy.h"
+
+namespace cudaexec {
+namespace {
+
+constexpr size_t kMostStaged = size_t{64}
+                               << 10;  // bytes of an output that a kernel writes to the host
+constexpr ptrdiff_t kAligned = 64;     // bytes; places in fresh memory are as aligned as before
+
+int64_t rounded(size_t nbytes) noexcept { return static_cast<int64_t>((nbytes + 63) / 64 * 64); }
+
+}  // namespace
+
+void GraphOutputs::plan(std::vector<OutputPlan::Captured> leaves, bool to_host) {
+  int64_t staged = 0;
+  for (OutputPlan::Captured& captured : leaves) {
+    Leaf leaf;
+    const auto* tensor = std::get_if<Tensor>(&captured.value);
+    if (captured.fixed) {
+      leaf.way = tensor != nullptr ? Way::kClone : Way::kFixed;
+      leaf.value = std::move(captured.value);
+    } else {
+      leaf.sizes = tensor->sizes();
+      leaf.strides = tensor->strides();
+      leaf.dtype = tensor->dtype();
+      leaf.src = tensor->data();
+      leaf.nbytes = static_cast<size_t>(extent(leaf.sizes, leaf.strides)) * dtype_size(leaf.dtype);
+      if (!to_host) {
+        plan_group(leaf, *tensor, captured.shares);
+      } else if (leaf.nbytes > kMostStaged) {
+        leaf.way = Way::kCopy;
+      } else {
+        leaf.way = Way::kStaged;
+        leaf.offset = staged;
+        staged += rounded(leaf.nbytes);
+      }
+      waits_ = waits_ || (to_host && leaf.nbytes != 0);
+    }
+    leaves_.push_back(std::move(leaf));
+  }
+  if (staged != 0) {
+    const RelaxedCaptureMode relaxed;
+    staging_ = PinnedBlock(static_cast<size_t>(staged));
+  }
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.way == Way::kStaged && leaf.nbytes != 0) {
+      copies_.add(staging_.data() + leaf.offset, leaf.src, leaf.nbytes);
+    }
+  }
+  capture_groups();
+}
+
+void GraphOutputs::plan_group(Leaf& leaf, const Tensor& tensor, bool shares) {
+  leaf.way = Way::kGroup;
+  const Storage* const storage = tensor.storage().get();
+  const auto* const first = static_cast<const std::byte*>(tensor.data());
+  auto group = groups_.end();
+  if (shares) {
+    group = std::find_if(groups_.begin(), groups_.end(),
+                         [storage](const Group& each) { return each.storage == storage; });
+  }
+  leaf.group = static_cast<size_t>(group - groups_.begin());
+  if (group == groups_.end()) {
+    groups_.push_back({shares ? storage : nullptr, first, first + leaf.nbytes, {}});
+    return;
+  }
+  group->first = std::min(group->first, first);
+  group->last = std::max(group->last, first + leaf.nbytes);
+}
+
+void GraphOutputs::capture_groups() {
+  for (Group& group : groups_) {
+    if (group.storage != nullptr && group.first != nullptr) {
+      const auto* const base = static_cast<const std::byte*>(group.storage->data());
+      group.first -= (group.first - base) % kAligned;
+    }
+    if (group.first == group.last) continue;
+    // The address is that of the first launch.
+    group.slot = copies_.add(nullptr, group.first, static_cast<size_t>(group.last - group.first));
+    group.storage = nullptr;  // goes with the capture
+  }
+  for (Leaf& leaf : leaves_) {
+    if (leaf.way != Way::kGroup) continue;
+    const auto* const data = static_cast<const std::byte*>(leaf.src);
+    leaf.offset =
+        (data - groups_[leaf.group].first) / static_cast<ptrdiff_t>(dtype_size(leaf.dtype));
+  }
+  fresh_.reserve(groups_.size());
+}
+
+void GraphOutputs::prepare(const CallMemory& memory, std::vector<Value>& values) {
+  fresh_.clear();
+  for (const Group& group : groups_) {
+    const auto nbytes = static_cast<size_t>(group.last - group.first);
+    fresh_.push_back(Storage::allocate(nbytes, device_.device(), memory.device, memory.stream));
+    if (nbytes != 0) copies_.set_dst(group.slot, fresh_.back()->data());
+  }
+  values.reserve(leaves_.size());
+  for (const Leaf& leaf : leaves_) {
+    switch (leaf.way) {
+      case Way::kFixed:
+        values.push_back(leaf.value);
+        break;
+      case Way::kClone:
+        values.emplace_back(clone_strided(std::get<Tensor>(leaf.value), memory.host, {}));
+        break;
+      case Way::kGroup:
+        values.emplace_back(
+            Tensor(fresh_[leaf.group], leaf.offset, leaf.sizes, leaf.strides, leaf.dtype));
+        break;
+      case Way::kStaged:
+      case Way::kCopy:
+        values.emplace_back(
+            Tensor::empty_strided(leaf.sizes, leaf.strides, leaf.dtype, Device{}, memory.host, {}));
+        break;
+    }
+  }
+  fresh_.clear();
+}
+
+void GraphOutputs::deliver(const CallMemory& memory, std::vector<Value>& values) {
+  if (!waits_) return;
+  memory.host_work->begin();
+  const auto place = [&](size_t i) { return std::get<Tensor>(values[i]).data(); };
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const Leaf& leaf = leaves_[i];
+    if (leaf.way != Way::kCopy) continue;
+    device_.copy(place(i), Device{}, leaf.src, device_.device(), leaf.nbytes, memory.stream);
+  }
+  memory.host_work->wait();
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const Leaf& leaf = leaves_[i];
+    if (leaf.way != Way::kStaged || leaf.nbytes == 0) continue;
+    std::memcpy(place(i), staging_.data() + leaf.offset, leaf.nbytes);
+  }
+}
+
+}  // namespace cudaexec

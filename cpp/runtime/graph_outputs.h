@@ -1,0 +1,67 @@
+// How what a captured call computes becomes its outputs, which own their memory.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "memory/pinned_block.h"
+#include "runtime/graph_copies.h"
+#include "runtime/outputs.h"
+
+namespace cudaexec {
+
+class GraphOutputs {
+ public:
+  explicit GraphOutputs(CudaDevice& device) noexcept : device_(device), copies_(device) {}
+  GraphOutputs(const GraphOutputs&) = delete;
+  GraphOutputs& operator=(const GraphOutputs&) = delete;
+
+  /// In the capture: plans the copies of what the code returned. `to_host`: where outputs go.
+  /// @throws OutOfMemory.
+  void plan(std::vector<OutputPlan::Captured> leaves, bool to_host);
+  [[nodiscard]] GraphCopies& copies() noexcept { return copies_; }
+
+  /// Before a launch: memory for its outputs, one value per leaf. @throws OutOfMemory.
+  void prepare(const CallMemory& memory, std::vector<Value>& values);
+  /// After it: outputs on the host are there on return.
+  void deliver(const CallMemory& memory, std::vector<Value>& values);
+  /// Page-locked bytes that it keeps.
+  [[nodiscard]] size_t staging_nbytes() const noexcept { return staging_.nbytes(); }
+
+ private:
+  enum class Way : uint8_t {
+    kFixed,
+    kClone,   // of a tensor on the host
+    kGroup,   // a view of fresh memory that a node fills
+    kStaged,  // to the host: through page-locked memory
+    kCopy,    // to the host: copied after the launch
+  };
+  struct Leaf {
+    Way way = Way::kFixed;
+    Value value;          // kFixed, kClone
+    Dims sizes, strides;  // of the others
+    Dtype dtype = Dtype::kFloat32;
+    const void* src = nullptr;
+    size_t nbytes = 0;   // from the first element to the last
+    size_t group = 0;    // kGroup
+    int64_t offset = 0;  // kGroup: elements; kStaged: bytes
+  };
+  struct Group {  // outputs that share memory
+    const Storage* storage;
+    const std::byte* first;
+    const std::byte* last;
+    GraphCopies::Slot slot;
+  };
+  void plan_group(Leaf& leaf, const Tensor& tensor, bool shares);
+  void capture_groups();
+
+  CudaDevice& device_;
+  GraphCopies copies_;
+  PinnedBlock staging_;
+  std::vector<Leaf> leaves_;
+  std::vector<Group> groups_;
+  std::vector<StoragePtr> fresh_;  // per group, of the call that is being prepared
+  bool waits_ = false;
+};
+
+}  // namespace cudaexec
