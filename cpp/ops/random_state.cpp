@@ -26,6 +26,13 @@ void RandomState::set_seed(uint64_t seed) noexcept {
   next_ = 0;
 }
 
+void RandomState::copy_from(RandomState& other) noexcept {
+  const Range range = other.reserve(0);
+  const std::lock_guard lock(mutex_);
+  seed_ = range.seed;
+  next_ = range.first;
+}
+
 RandomState::Range RandomState::reserve(uint64_t blocks) noexcept {
   const std::lock_guard lock(mutex_);
   const Range range{seed_, next_};

@@ -22,6 +22,9 @@ class CUDAEXEC_API RandomState {
   /// Starts the sequence of `seed` from its beginning. Thread-safe.
   void set_seed(uint64_t seed) noexcept;
 
+  /// Takes over the seed and the place in its sequence. Thread-safe.
+  void copy_from(RandomState& other) noexcept;
+
   struct Range {
     uint64_t seed;
     uint64_t first;  // block

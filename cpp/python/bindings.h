@@ -11,7 +11,8 @@ void register_errors(py::module_& m);
 void register_log(py::module_& m);
 void register_tensor(py::module_& m);
 void register_method(py::module_& m);
-void register_module(py::module_& m);
+void register_session(py::module_& m);
+void register_module(py::module_& m);  // after register_session()
 void register_ops(py::module_& m);
 void register_ops_misc(py::module_& m);
 void register_aoti(py::module_& m);

@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, m) {
   python::register_format(m);
   python::register_tensor(m);
   python::register_method(m);
+  python::register_session(m);
   python::register_module(m);
   python::register_ops(m);
   python::register_ops_misc(m);

@@ -15,6 +15,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_ops_convolution.cpp
     python/bind_ops_linear.cpp
     python/bind_ops_misc.cpp
+    python/bind_session.cpp
     python/bind_tensor.cpp
     python/bind_testing.cpp
     python/bind_variants.cpp

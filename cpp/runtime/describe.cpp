@@ -38,6 +38,17 @@ Json describe_graphs(MethodGraphs& graphs) {
   return json;
 }
 
+/// Containers of all sessions for a method with state.
+size_t bound(const ModuleState& state, size_t index) {
+  size_t count = state.session->has_container(index) ? 1 : 0;
+  for (const auto& session : state.sessions.all()) count += session->has_container(index) ? 1 : 0;
+  return count;
+}
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Json describe_method(const ModuleState& state, size_t index) {
   const ProgramMethod& method = state.program->methods[index];
   Json json;
@@ -59,10 +70,14 @@ Json describe_method(const ModuleState& state, size_t index) {
     entry["callouts"] = variant.callouts;
     json["variants"].push_back(std::move(entry));
   }
-  json["uses_state"] = state.methods[index]->uses_state;
-  if (MethodGraphs* graphs = state.methods[index]->graphs.get(); graphs != nullptr) {
-    json["graphs"] = describe_graphs(*graphs);
-  }
+  const MethodRuntime& runtime = *state.methods[index];
+  json["uses_state"] = runtime.uses_state;
+  CallCounts counts = state.session->counts(index);
+  const CallCounts others = state.sessions.counts(index);
+  json["calls"] = counts.calls + others.calls;
+  json["errors"] = counts.errors + others.errors;
+  json["containers"] = runtime.pool != nullptr ? runtime.pool->size() : bound(state, index);
+  if (runtime.graphs != nullptr) json["graphs"] = describe_graphs(*runtime.graphs);
   return json;
 }
 
@@ -92,11 +107,30 @@ std::string describe_module(const ModuleState& state) {
   }
   json["weights_nbytes"] = nbytes;
   json["state_nbytes"] = state_nbytes;
+  json["sessions"] = state.sessions.all().size();
   json["methods"] = Json::array();
   for (size_t i = 0; i < program.methods.size(); ++i) {
     json["methods"].push_back(describe_method(state, i));
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(json);
+}
+
+std::string describe_session(const ModuleState& state, const SessionState& session) {
+  Json json;
+  json["state_nbytes"] = session.nbytes();
+  json["bytes_per_session"] = state.bytes_per_session;
+  json["methods"] = Json::array();
+  for (size_t i = 0; i < state.methods.size(); ++i) {
+    const CallCounts counts = session.counts(i);
+    Json entry;
+    entry["name"] = state.methods[i]->method.spec.name;
+    entry["uses_state"] = state.methods[i]->uses_state;
+    entry["calls"] = counts.calls;
+    entry["errors"] = counts.errors;
+    entry["containers"] = session.has_container(i) ? 1 : 0;
+    json["methods"].push_back(std::move(entry));
+  }
+  return text_of(json);
 }
 
 }  // namespace cudaexec

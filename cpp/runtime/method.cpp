@@ -42,15 +42,27 @@ void in_method(const std::string& name, const Function& function) {
 
 class ModuleMethod final : public Method {
  public:
-  ModuleMethod(std::shared_ptr<ModuleState> state, size_t index)
-      : state_(std::move(state)), method_(*state_->methods[index]) {}
+  ModuleMethod(std::shared_ptr<ModuleState> state, std::shared_ptr<SessionState> session,
+               size_t index)
+      : state_(std::move(state)), session_(std::move(session)), method_(*state_->methods[index]) {}
 
   [[nodiscard]] const MethodSpec& spec() const noexcept override { return method_.method.spec; }
 
   [[nodiscard]] Device device() const noexcept override { return state_->program->device; }
 
   [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, const CallStream& where) override {
-    const OpenModule open(*state_);
+    const OpenSession open(*state_, *session_);
+    session_->count_call(method_.index);
+    try {
+      return run(inputs, where);
+    } catch (...) {
+      session_->count_error(method_.index);
+      throw;
+    }
+  }
+
+ private:
+  [[nodiscard]] std::vector<Value> run(std::span<Value> inputs, const CallStream& where) {
     Dims symbols;
     method_.inputs.check(inputs, symbols);
     std::vector<Value> outputs;
@@ -60,7 +72,7 @@ class ModuleMethod final : public Method {
       return outputs;
     }
     const ThreadLimit threads(state_->options.threads);
-    const RandomScope random(state_->session->random());
+    const RandomScope random(session_->random());
     CudaDevice* device = state_->program->gpu;
     if (device == nullptr) {
       run_on_container(inputs, symbols, {*state_->memory, *state_->memory, {}}, outputs);
@@ -76,7 +88,6 @@ class ModuleMethod final : public Method {
     return outputs;
   }
 
- private:
   void run_on_container(std::span<Value> inputs, const Dims& symbols, const CallMemory& memory,
                         std::vector<Value>& outputs) {
     in_method(spec().name, [&] { run_on_any(inputs, symbols, memory, outputs); });
@@ -86,17 +97,16 @@ class ModuleMethod final : public Method {
                   std::vector<Value>& outputs) {
     if (!method_.uses_state) {
       const PooledContainer lent(*method_.pool);
-      run(lent.get(), method_.pool->first_run(), inputs, symbols, memory, outputs);
+      run_on(lent.get(), method_.pool->first_run(), inputs, symbols, memory, outputs);
       return;
     }
-    SessionState& session = *state_->session;
-    const std::lock_guard lock(session.mutex());
-    BoundContainer& bound = session.container(method_.index, *method_.code);
-    run(bound, method_.first_run, inputs, symbols, memory, outputs);
+    const SessionLock lock(*session_);
+    BoundContainer& bound = session_->container(method_.index, *method_.code);
+    run_on(bound, method_.first_run, inputs, symbols, memory, outputs);
   }
 
-  void run(BoundContainer& bound, std::mutex& first_run, std::span<Value> inputs,
-           const Dims& symbols, const CallMemory& memory, std::vector<Value>& outputs) {
+  void run_on(BoundContainer& bound, std::mutex& first_run, std::span<Value> inputs,
+              const Dims& symbols, const CallMemory& memory, std::vector<Value>& outputs) {
     const ClearBuffers clear(bound);
     // Borrowed memory is recognised without this list; what is left are outputs of earlier calls.
     for (const Value& value : inputs) {
@@ -126,15 +136,17 @@ class ModuleMethod final : public Method {
   }
 
   std::shared_ptr<ModuleState> state_;
+  std::shared_ptr<SessionState> session_;
   MethodRuntime& method_;
 };
 
 }  // namespace
 
-std::shared_ptr<Method> make_method(std::shared_ptr<ModuleState> state, size_t index) {
+std::shared_ptr<Method> make_method(std::shared_ptr<ModuleState> state,
+                                    std::shared_ptr<SessionState> session, size_t index) {
   const ProgramMethod& method = state->program->methods[index];
   if (method.refusal != nullptr) std::rethrow_exception(method.refusal);
-  return std::make_shared<ModuleMethod>(std::move(state), index);
+  return std::make_shared<ModuleMethod>(std::move(state), std::move(session), index);
 }
 
 }  // namespace cudaexec

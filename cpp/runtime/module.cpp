@@ -2,12 +2,10 @@
 
 #include <utility>
 
-#include "base/error.h"
-#include "base/str.h"
-#include "base/words.h"
 #include "memory/cuda_pool_allocator.h"
 #include "ops/cuda/cublas.h"
 #include "runtime/module_state.h"
+#include "runtime/session.h"
 
 namespace cudaexec {
 
@@ -23,21 +21,20 @@ Module::Module(std::shared_ptr<ModuleState> state) noexcept : state_(std::move(s
 Module::~Module() = default;
 
 std::vector<std::string> Module::method_names() const {
-  std::vector<std::string> names;
-  for (const ProgramMethod& method : state_->program->methods) names.push_back(method.spec.name);
-  return names;
+  return cudaexec::method_names(*state_->program);
 }
 
 std::shared_ptr<Method> Module::method(const std::string& name) {
   const OpenModule open(*state_);
-  const auto& methods = state_->program->methods;
-  for (size_t i = 0; i < methods.size(); ++i) {
-    if (methods[i].spec.name == name) return make_method(state_, i);
-  }
-  const std::vector<std::string> names = method_names();
-  throw InputError(str(state_->program->pte_path, ": there is no method '", name, "'; it has ",
-                       list_str(names), closest_hint(name, names)));
+  return make_method(state_, state_->session, find_method(*state_->program, name));
 }
+
+std::unique_ptr<Session> Module::session() {
+  const OpenModule open(*state_);
+  return std::make_unique<Session>(state_, make_session(*state_));
+}
+
+size_t Module::bytes_per_session() const noexcept { return state_->bytes_per_session; }
 
 MemoryStats Module::memory_stats() const {
   const OpenModule open(*state_);
@@ -53,6 +50,7 @@ MemoryStats Module::memory_stats() const {
     }
   }
   stats.state = state_->session->nbytes();
+  for (const auto& session : state_->sessions.all()) stats.sessions += session->nbytes();
   stats.working_current = state_->memory->current();
   stats.working_peak = state_->memory->peak();
   stats.cached = state_->memory->cached();
@@ -69,13 +67,14 @@ size_t Module::trim() {
     if (method->pool != nullptr) method->pool->shrink(1);
   }
   state_->session->drop_graphs();
+  for (const auto& session : state_->sessions.all()) session->drop_graphs();
   if (state_->program->gpu != nullptr) gpu::trim_cublas();
   return state_->memory->trim() + (state_->host != nullptr ? state_->host->trim() : 0);
 }
 
 std::vector<std::pair<std::string, Tensor>> Module::state() const {
   const OpenModule open(*state_);
-  return snapshot(*state_);
+  return snapshot(*state_, *state_->session);
 }
 
 void Module::load_weights(const std::vector<std::pair<std::string, Tensor>>& weights) {

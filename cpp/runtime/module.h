@@ -17,6 +17,7 @@
 namespace cudaexec {
 
 class Method;
+class Session;
 struct ModuleState;
 
 /// One flat input or output of a call.
@@ -39,6 +40,7 @@ struct MemoryStats {
   size_t weights_private = 0;  // weights in memory of their own: replaced ones, misaligned ones
   size_t weights_device = 0;   // weights on a GPU, shared with everybody in the process
   size_t state = 0;            // mutable buffers of the Module's own session
+  size_t sessions = 0;         // mutable buffers of all other sessions
   size_t working_current = 0;  // outputs, intermediates and input copies alive, on its device
   size_t working_peak = 0;
   size_t cached = 0;  // kept for reuse; trim() returns it. On a GPU: by all programs of the process
@@ -62,6 +64,10 @@ class CUDAEXEC_API Module {
   /// @throws InputError naming the methods there are; TargetError or NotSupported if this one
   /// cannot run here; ClosedError.
   [[nodiscard]] std::shared_ptr<Method> method(const std::string& name);
+  /// A new session. The Module itself is its own default session. @throws ClosedError, OutOfMemory.
+  [[nodiscard]] std::unique_ptr<Session> session();
+  /// Bytes of mutable buffers that one session owns once all of them are in use; constant.
+  [[nodiscard]] size_t bytes_per_session() const noexcept;
   [[nodiscard]] MemoryStats memory_stats() const;
   /// Returns cached memory to the system and drops idle containers but one a method; bytes
   /// released.
@@ -71,14 +77,16 @@ class CUDAEXEC_API Module {
   [[nodiscard]] std::vector<std::pair<std::string, Tensor>> state() const;
   /// Replaces weights and state by name, all or nothing. Each tensor: dtype and shape of the FQN,
   /// any strides; copied before return. Calls in flight finish with the old weights, later ones use
-  /// the new. Tied weights change together.
+  /// the new. Tied weights change together. Weights change for all sessions. A mutable buffer
+  /// changes in the Module's own session; for others the value is the initial one from now on: of
+  /// new sessions, after reset(), and where a session has not used the buffer yet.
   /// @throws WeightsError (unknown name, conflicting values for tied weights), ShapeError,
   /// DtypeError, DeviceError, OutOfMemory, ClosedError; then nothing changed.
   void load_weights(const std::vector<std::pair<std::string, Tensor>>& weights);
   /// Seeds the random numbers of the Module's own session. @throws ClosedError.
   void manual_seed(uint64_t seed);
-  /// Frees everything; waits for calls in flight. Later calls raise ClosedError. Outputs stay
-  /// valid.
+  /// Frees everything and closes all sessions; waits for calls in flight. Later calls raise
+  /// ClosedError. Outputs stay valid.
   void close() noexcept;
   [[nodiscard]] bool closed() const noexcept;
   /// Files, methods, which code variant of each runs and why others do not: JSON text.

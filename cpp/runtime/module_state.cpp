@@ -6,6 +6,7 @@
 #include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "base/words.h"
 #include "device/thread_pool.h"
 #include "memory/cuda_pool_allocator.h"
 
@@ -87,13 +88,20 @@ void check_graph_options(const GraphOptions& options, const Program& program) {
                            " runs on the CPU, which has no CUDA graphs; leave "
                            "cuda_graph out, or load it for a GPU"));
   }
-  std::vector<std::string> names;
-  for (const ProgramMethod& method : program.methods) names.push_back(method.spec.name);
+  const std::vector<std::string> names = method_names(program);
   for (const std::string& name : options.methods) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     throw InputError(str("cuda_graph names the method '", name, "', which ", program.pte_path,
                          " has not; it has ", list_str(names)));
   }
+}
+
+size_t state_nbytes(const Program& program) {
+  size_t total = 0;
+  for (size_t i = 0; i < program.weights.size(); ++i) {
+    if (program.table.entries[i].state) total += program.weights[i]->nbytes();
+  }
+  return total;
 }
 
 /// Gives what the pool of a GPU keeps back to the device, once what was freed is free.
@@ -114,15 +122,17 @@ ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& loa
       memory(make_memory(*loaded, load_options)),
       host(loaded->gpu != nullptr ? WorkingMemory::create(0) : nullptr),
       program(std::move(loaded)),
-      weights(std::make_shared<WeightSet>(WeightSet{program->weights})) {
+      weights(std::make_shared<WeightSet>(WeightSet{program->weights})),
+      sessions(program->methods.size()),
+      bytes_per_session(state_nbytes(*program)) {
   check_graph_options(options.graphs, *program);
   const ThreadLimit limit(options.threads);
   for (size_t i = 0; i < program->methods.size(); ++i) {
     methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights, options, *memory));
   }
-  session = std::make_unique<SessionState>(program->table, weights, program->gpu);
+  session = std::make_shared<SessionState>(program->table, weights, program->gpu);
   if (program->gpu == nullptr) return;
-  const std::lock_guard lock(session->mutex());
+  const SessionLock lock(*session);
   for (const auto& method : methods) {
     if (method->uses_state && method->code != nullptr) {
       (void)session->container(method->index, *method->code);
@@ -134,7 +144,8 @@ ModuleState::~ModuleState() { close(); }
 
 void ModuleState::close() noexcept {
   if (!gate.close()) return;
-  session.reset();
+  session->close();
+  sessions.close();
   for (auto& method : methods) {
     method->pool.reset();
     method->code.reset();
@@ -151,6 +162,97 @@ OpenModule::OpenModule(ModuleState& state) : state_(state) {
   if (!state.gate.enter()) {
     throw ClosedError(str("the module of ", state.program->pte_path, " was closed; load it again"));
   }
+}
+
+OpenSession::OpenSession(const ModuleState& state, SessionState& session) : session_(session) {
+  if (session.gate().enter()) [[likely]]
+    return;
+  const bool all = state.gate.closed() || &session == state.session.get();
+  throw ClosedError(str(
+      "the ", all ? "module" : "session", " of ", state.program->pte_path,
+      all ? " was closed; load it again" : " was closed; make another one with Module.session()"));
+}
+
+std::shared_ptr<SessionState> make_session(ModuleState& state) {
+  struct Remove {
+    SessionList& list;
+    void operator()(SessionState* session) const noexcept {
+      list.remove(*session);
+      delete session;
+    }
+  };
+  std::shared_ptr<SessionState> session(
+      new SessionState(state.program->table, state.weights, state.program->gpu),
+      Remove{state.sessions});
+  state.sessions.add(session);
+  return session;
+}
+
+std::vector<std::string> method_names(const Program& program) {
+  std::vector<std::string> names;
+  for (const ProgramMethod& method : program.methods) names.push_back(method.spec.name);
+  return names;
+}
+
+size_t find_method(const Program& program, const std::string& name) {
+  for (size_t i = 0; i < program.methods.size(); ++i) {
+    if (program.methods[i].spec.name == name) return i;
+  }
+  const std::vector<std::string> names = method_names(program);
+  throw InputError(str(program.pte_path, ": there is no method '", name, "'; it has ",
+                       list_str(names), closest_hint(name, names)));
+}
+
+void SessionList::add(const std::shared_ptr<SessionState>& session) {
+  const std::lock_guard lock(mutex_);
+  alive_.emplace(session.get(), session);
+}
+
+void SessionList::remove(const SessionState& session) noexcept {
+  const std::lock_guard lock(mutex_);
+  alive_.erase(&session);
+  for (size_t i = 0; i < ended_.size(); ++i) {
+    const CallCounts counts = session.counts(i);
+    ended_[i].calls += counts.calls;
+    ended_[i].errors += counts.errors;
+  }
+}
+
+std::vector<std::shared_ptr<SessionState>> SessionList::all() const {
+  std::vector<std::shared_ptr<SessionState>> sessions;  // dropped after the lock
+  const std::lock_guard lock(mutex_);
+  sessions.reserve(alive_.size());
+  for (const auto& [address, session] : alive_) {
+    if (auto held = session.lock()) sessions.push_back(std::move(held));
+  }
+  return sessions;
+}
+
+void SessionList::close() noexcept {
+  const SessionState* last = nullptr;
+  while (true) {
+    std::shared_ptr<SessionState> open;  // closed, and maybe dropped, without the lock
+    {
+      const std::lock_guard lock(mutex_);
+      auto next = alive_.upper_bound(last);
+      while (next != alive_.end() && (open = next->second.lock()) == nullptr) ++next;
+      if (open == nullptr) return;
+      last = open.get();
+    }
+    open->close();
+  }
+}
+
+CallCounts SessionList::counts(size_t method) const {
+  CallCounts total;
+  const auto add = [&total](const CallCounts& counts) {
+    total.calls += counts.calls;
+    total.errors += counts.errors;
+  };
+  const std::lock_guard lock(mutex_);
+  add(ended_[method]);
+  for (const auto& [address, session] : alive_) add(address->counts(method));
+  return total;
 }
 
 }  // namespace cudaexec

@@ -1,6 +1,7 @@
 // What a Module owns, and its Methods keep alive. Members are in the order of acquisition.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,6 +35,27 @@ struct MethodRuntime {
   std::mutex first_run;                  // of methods with state
 };
 
+/// The sessions of a module besides its own, and what is left of ended ones. Thread-safe.
+class SessionList {
+ public:
+  explicit SessionList(size_t num_methods) : ended_(num_methods) {}
+  /// @throws std::bad_alloc
+  void add(const std::shared_ptr<SessionState>& session);
+  /// At a session's end; its counts stay.
+  void remove(const SessionState& session) noexcept;
+  /// Those alive now. @throws std::bad_alloc
+  [[nodiscard]] std::vector<std::shared_ptr<SessionState>> all() const;
+  /// Closes all; no more may be added. Waits for calls in flight.
+  void close() noexcept;
+  /// Calls of a method in all sessions, ended ones too.
+  [[nodiscard]] CallCounts counts(size_t method) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const SessionState*, std::weak_ptr<SessionState>> alive_;
+  std::vector<CallCounts> ended_;  // by method
+};
+
 struct ModuleState {
   ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& load_options);
   ~ModuleState();
@@ -51,9 +73,14 @@ struct ModuleState {
   std::unique_ptr<Program> program;
   WeightStore weights;
   std::vector<std::unique_ptr<MethodRuntime>> methods;
-  std::unique_ptr<SessionState> session;  // the Module's own
+  std::shared_ptr<SessionState> session;  // the Module's own
+  SessionList sessions;                   // the others
+  const size_t bytes_per_session;         // of all mutable buffers
   std::mutex update;                      // held by load_weights()
 };
+
+/// One more session: it is in state.sessions while it lives, and must not outlive `state`.
+std::shared_ptr<SessionState> make_session(ModuleState& state);
 
 /// Keeps a module open for the scope. @throws ClosedError
 class OpenModule {
@@ -67,14 +94,34 @@ class OpenModule {
   ModuleState& state_;
 };
 
+/// Keeps a session, and so its module, open for the scope. @throws ClosedError naming which is
+/// closed.
+class OpenSession {
+ public:
+  OpenSession(const ModuleState& state, SessionState& session);
+  ~OpenSession() { session_.gate().leave(); }
+  OpenSession(const OpenSession&) = delete;
+  OpenSession& operator=(const OpenSession&) = delete;
+
+ private:
+  SessionState& session_;
+};
+
 /// Replaces weights and state; see Module::load_weights.
 void replace_weights(ModuleState& state, const std::vector<std::pair<std::string, Tensor>>& values);
 
-/// Module::state and Module::describe_json.
-std::vector<std::pair<std::string, Tensor>> snapshot(ModuleState& state);
+/// Values of all weights, and of a session's buffers, by name; see Module::state.
+std::vector<std::pair<std::string, Tensor>> snapshot(ModuleState& state, SessionState& session);
+/// Module::describe_json and Session::describe_json.
 std::string describe_module(const ModuleState& state);
+std::string describe_session(const ModuleState& state, const SessionState& session);
 
+/// In the order of export.
+std::vector<std::string> method_names(const Program& program);
+/// @throws InputError naming the methods there are.
+size_t find_method(const Program& program, const std::string& name);
 /// A Method over `session`. @throws the method's refusal.
-std::shared_ptr<Method> make_method(std::shared_ptr<ModuleState> state, size_t index);
+std::shared_ptr<Method> make_method(std::shared_ptr<ModuleState> state,
+                                    std::shared_ptr<SessionState> session, size_t index);
 
 }  // namespace cudaexec

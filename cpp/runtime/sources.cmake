@@ -20,6 +20,7 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/module_state.cpp
     runtime/outputs.cpp
     runtime/program.cpp
+    runtime/session.cpp
     runtime/session_state.cpp
     runtime/spec_text.cpp
     runtime/stream_uses.cpp

@@ -94,6 +94,7 @@ class Update {
       write_shared(fqn, view, value, target, earlier->second);
     }
     copies_.wait();
+    others_ = state_.sessions.all();
     fresh_ = std::make_shared<WeightSet>(*old_);
     for (auto& [entry, storage] : prepared_) {
       storage->mark_constant();
@@ -101,11 +102,12 @@ class Update {
     }
   }
 
-  /// Waits for calls that use the session's state, then switches.
+  /// Waits for calls that use the own session's state, then switches; then for those of each other
+  /// session, whose containers hold the old weights.
   void commit() {
     SessionState& session = *state_.session;
     {
-      const std::lock_guard lock(session.mutex());
+      const SessionLock lock(session);
       if (session.uses() != nullptr) session.uses()->wait();  // its buffers are read below
       std::vector<std::pair<size_t, StoragePtr>> buffers;     // the session's new ones, by entry
       for (const auto& [entry, writes] : written_) {
@@ -124,6 +126,7 @@ class Update {
     for (const auto& method : state_.methods) {
       if (method->pool != nullptr) method->pool->shrink(1);
     }
+    for (const auto& session : others_) session->drop_outdated();
   }
 
  private:
@@ -189,6 +192,7 @@ class Update {
   Copies copies_;
   std::shared_ptr<const WeightSet> old_;
   std::shared_ptr<WeightSet> fresh_;
+  std::vector<std::shared_ptr<SessionState>> others_;
   std::map<size_t, StoragePtr> prepared_;         // by entry
   std::map<size_t, std::vector<Write>> written_;  // by entry
 };
@@ -203,10 +207,9 @@ void replace_weights(ModuleState& state,
   update.commit();
 }
 
-std::vector<std::pair<std::string, Tensor>> snapshot(ModuleState& state) {
-  SessionState& session = *state.session;
+std::vector<std::pair<std::string, Tensor>> snapshot(ModuleState& state, SessionState& session) {
   const Copies copies(state.program->gpu);
-  const std::lock_guard lock(session.mutex());
+  const SessionLock lock(session);
   if (session.uses() != nullptr) session.uses()->wait();
   const auto weights = state.weights.get();
   std::vector<std::pair<std::string, Tensor>> values;

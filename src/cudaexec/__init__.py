@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudaexec._core import Method, Module, Tensor, __version__, log_level, set_log_level
+from cudaexec._core import Method, Module, Session, Tensor, __version__, log_level, set_log_level
 from cudaexec.attrdict import AttrDict
 from cudaexec.errors import (
     CaptureError,
@@ -65,6 +65,7 @@ __all__ = [
     "NotSupported",
     "OutOfMemory",
     "Ring",
+    "Session",
     "SessionBusy",
     "ShapeError",
     "TargetError",

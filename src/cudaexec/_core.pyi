@@ -48,7 +48,11 @@ class Method:
 
 @typing.final
 class Module:
-    """A loaded program; made by cudaexec.load(). Any number of threads may use it."""
+    """A loaded program; made by cudaexec.load(). Any number of threads may use it.
+
+    It is a session by itself: its calls share one set of mutable buffers. session() makes
+    further ones.
+    """
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         """Run the method."""
@@ -68,18 +72,22 @@ class Module:
         isa: str,
         graphs: tuple[collections.abc.Sequence[str], int, int, bool] | None,
     ) -> Module: ...
+    @property
+    def bytes_per_session(self) -> int:
+        """Bytes of mutable buffers that one session owns, once calls have used all of them."""
+
     def close(self) -> None:
-        """Frees everything, after calls in flight.
+        """Frees everything and closes all sessions, after calls in flight.
 
         Later calls raise ClosedError; outputs stay valid. Closing twice does nothing.
         """
 
     @property
     def closed(self) -> bool:
-        """Whether close() was called."""
+        """Whether it was closed."""
 
     def forward(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        """Runs the method 'forward'; calling the module does the same.
+        """Runs the method 'forward'; calling the object does the same.
 
         Inputs are given as the model was called, by position or by name: numpy arrays, torch
         tensors, cudaexec tensors, objects with __dlpack__, __cuda_array_interface__ or the buffer
@@ -103,40 +111,165 @@ class Module:
         """Replaces weights and buffers by name, all of them or (on an error) none.
 
         weights: names to arrays of the same dtype and shape, in host or GPU memory; the values
-        are copied, after waiting for the GPU work that makes them.
+        are copied, after waiting for the GPU work that makes them. Weights change for all
+        sessions. A mutable buffer changes in the module itself; for its sessions the value is
+        the initial one from now on: of new ones, of reset(), of a buffer not used yet.
         Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.
         """
 
     def manual_seed(self, seed: int) -> None:
-        """Seeds the random numbers of the program (0 <= seed < 2**64)."""
+        """Seeds the random numbers of its own calls.
+
+        seed: 0 <= seed < 2**64. A module and its sessions have a generator each. Raises
+        InputError,
+        ClosedError.
+        """
 
     def memory_stats(self) -> dict[str, int]:
         """Bytes in use, by purpose.
 
         weights_mapped (used in place from the file), weights_private, weights_device (on a GPU),
-        state (mutable buffers), working_current, working_peak, cached (trim() returns it).
+        state (mutable buffers of the module itself), sessions (those of all sessions),
+        working_current, working_peak, cached (trim() returns it).
         """
 
     def method(self, name: str) -> Method:
         """The method of that name.
 
-        Raises InputError if there is none, TargetError or NotSupported if it cannot run here.
+        Raises InputError if there is none, TargetError or NotSupported if it cannot run here,
+        ClosedError.
         """
 
     @property
     def methods(self) -> list[str]:
         """Names of the methods, in the order of export."""
 
+    def session(self) -> Session:
+        """A new Session: mutable buffers and random numbers of its own, the same weights.
+
+        Its buffers start with the initial values, not with the module's current ones.
+        Raises ClosedError.
+        """
+
     def state_dict(self) -> dict[str, Tensor]:
         """Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError."""
 
     def stats(self) -> dict[str, typing.Any]:
-        """Files, methods, and for each method which code runs and why other code does not."""
+        """What was loaded and how it was used.
+
+        Files, methods, how many sessions there are (besides the module itself), and for each
+        method: which code runs and why other code does not, uses_state, and over all sessions
+        calls, errors (calls that raised, of these) and containers alive.
+        """
 
     def trim(self) -> int:
         """Returns cached memory to the system; gives the bytes released.
 
         Also lets go of inputs that were kept until the GPU had read them.
+        """
+
+@typing.final
+class Session:
+    """Mutable buffers and random numbers of its own over a module's weights.
+
+    Made by Module.session(); called as the module is. Buffers are copied on first use, so
+    a new session costs nothing. Any number of threads may use one: calls that use its
+    buffers run one after the other, those of other sessions at the same time. It keeps
+    what it needs of the module alive, and is closed when the module is.
+    """
+
+    def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Run the method."""
+
+    def __enter__(self) -> Session: ...
+    def __exit__(self, *args: typing.Any) -> None: ...
+    def __repr__(self) -> str: ...
+    @property
+    def bytes_per_session(self) -> int:
+        """Bytes of mutable buffers that one session owns, once calls have used all of them."""
+
+    def close(self) -> None:
+        """Frees its buffers, after calls in flight.
+
+        Later calls raise ClosedError; outputs stay valid. Closing twice does nothing.
+        """
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
+    def fork(self) -> Session:
+        """Another session that starts with copies of the buffers as they are now.
+
+        The two share nothing but weights; both continue the same sequence of random numbers,
+        until one is seeded. Raises ClosedError, OutOfMemory, DeviceError.
+        """
+
+    def forward(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Runs the method 'forward'; calling the object does the same.
+
+        Inputs are given as the model was called, by position or by name: numpy arrays, torch
+        tensors, cudaexec tensors, objects with __dlpack__, __cuda_array_interface__ or the buffer
+        protocol, of exactly the exported dtypes. Their memory is never written. Outputs have the
+        structure that the model returned and own their memory: torch tensors if an input was one,
+        else numpy arrays if an input was one (for host memory), else cudaexec.Tensor.
+
+        A program on a GPU runs on the CUDA stream given by the keyword stream= (see
+        Method.run_on),
+        else on the stream of the inputs, else on one of this thread. It copies host inputs to the
+        GPU. If all tensor inputs are in host memory, so are the outputs, and the call waits for
+        them;
+        else they are on the GPU, nothing waits, and work on the inputs' stream follows the call.
+
+        Raises InputError, ShapeError, DtypeError or DeviceError, naming the input, before
+        anything
+        runs; OutOfMemory; ClosedError.
+        """
+
+    def manual_seed(self, seed: int) -> None:
+        """Seeds the random numbers of its own calls.
+
+        seed: 0 <= seed < 2**64. A module and its sessions have a generator each. Raises
+        InputError,
+        ClosedError.
+        """
+
+    def memory_stats(self) -> dict[str, int]:
+        """{'state': bytes of the mutable buffers that it has now}. Raises ClosedError."""
+
+    def method(self, name: str) -> Method:
+        """The method of that name.
+
+        Raises InputError if there is none, TargetError or NotSupported if it cannot run here,
+        ClosedError.
+        """
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods, in the order of export."""
+
+    def reset(self) -> None:
+        """Gives the mutable buffers their initial values: the file's, or load_weights()'s since.
+
+        It follows the calls so far, on a GPU in stream order, and later calls follow it. Random
+        numbers go on where they are; manual_seed() starts them again.
+        Raises ClosedError or OutOfMemory, then nothing has changed; DeviceError where the GPU
+        refuses a copy.
+        """
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Weights and this session's mutable buffers by name: copies, as cudaexec.Tensor.
+
+        Buffers that no call has used yet have their initial value. Raises ClosedError.
+        """
+
+    def stats(self) -> dict[str, typing.Any]:
+        """How it was used.
+
+        How it was used.
+
+        state_nbytes, bytes_per_session, and for each method: name, uses_state, calls, errors
+        (calls that raised, of these), containers (copies of the compiled model of its own).
         """
 
 @typing.final
