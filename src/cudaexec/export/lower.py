@@ -18,6 +18,7 @@ from cudaexec.export.guards_code import add_guards_of
 from cudaexec.export.inductor_patches import patched
 from cudaexec.export.kv_lower import CacheBuffers, KvMethod, lower_cache
 from cudaexec.export.outputs import plan_outputs
+from cudaexec.export.parameters import omitted_parameters, parameter_names
 from cudaexec.export.pytree import NULL_LEAF, leaf_names, tree_of
 from cudaexec.export.small_sizes import oblivious_sizes, trace_small, wanted
 from cudaexec.export.symbols import SymbolTable, build_symbols, harvest_guards
@@ -160,7 +161,7 @@ def _flatten(
         parameters=set(program.graph_signature.parameters),
         owned={*program.graph_signature.parameters, *program.graph_signature.buffers},
         shape_env=shape_env,
-        omitted=_omitted(request),
+        omitted=omitted_parameters(request),
         rewrites=[*rewrites, *(kv.rewrites if kv else ())],
         kv=kv,
         kv_position=_leaf_of(kv, leaves, in_slots),
@@ -201,7 +202,7 @@ def _input_leaves(request: MethodRequest, program: ExportedProgram) -> list[Inpu
         for spec in program.graph_signature.input_specs
         if spec.kind == InputKind.USER_INPUT
     ]
-    names = leaf_names(program.call_spec.in_spec, _parameter_names(request))
+    names = leaf_names(program.call_spec.in_spec, parameter_names(request))
     if len(names) != len(user):
         raise ExportError(
             f"method {request.name!r}: the trace has {len(user)} inputs for {len(names)} argument "
@@ -231,46 +232,6 @@ def _check_constant(method: str, name: str, value: Any) -> None:
         f"recorded; expected a tensor, bool, int, float, str or None. Make it an attribute of the "
         f"module, or pass its parts."
     )
-
-
-def _parameter_names(request: MethodRequest) -> list[str]:
-    if isinstance(request.model, ExportedProgram):
-        signature = request.model.module_call_graph[0].signature
-        names = getattr(signature, "forward_arg_names", None)
-        return list(names or [])
-    parameters = inspect.signature(request.model.forward).parameters.values()
-    names = []
-    for parameter in parameters:
-        if parameter.kind == parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}_{i}" for i in range(len(request.args) - len(names))]
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(parameter.name)
-    return names
-
-
-def _omitted(request: MethodRequest) -> list[dict[str, Any]]:
-    """List the parameters that the example leaves at a default which a manifest can hold."""
-    from cudaexec.export.manifest import encode_scalar
-
-    if isinstance(request.model, ExportedProgram):
-        return []
-    signature = inspect.signature(request.model.forward)
-    given = signature.bind(*request.args, **request.kwargs).arguments
-    found = []
-    for position, parameter in enumerate(signature.parameters.values()):
-        value = parameter.default
-        scalar = value is None or type(value) in (bool, int, float, str)
-        if parameter.name in given or not scalar:
-            continue
-        by_position = parameter.kind != parameter.KEYWORD_ONLY
-        found.append(
-            {
-                "name": parameter.name,
-                "position": position if by_position else None,
-                "value": encode_scalar(value),
-            }
-        )
-    return found
 
 
 def shape_env_of(program: ExportedProgram) -> Any:
