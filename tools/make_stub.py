@@ -42,7 +42,7 @@ def clean(text: str) -> str:
     text = re.sub(r"(self|arg0): [\w.]+", "self", text)
     text = re.sub(r"\bobject\b", "typing.Any", text)
     text = re.sub(r"\bdict\b(?!\[)", "dict[str, typing.Any]", text)
-    return re.sub(r"\*args\b", "*args: typing.Any", text)
+    return re.sub(r"(?<=\*)(args|kwargs)\b(?!:)", r"\1: typing.Any", text)
 
 
 def docstring(text: str, indent: str) -> str:

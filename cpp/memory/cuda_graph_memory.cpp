@@ -44,7 +44,8 @@ size_t GraphMemory::nbytes() const noexcept {
   return total;
 }
 
-GraphArena::GraphArena(GraphMemory& memory) : memory_(memory) {
+GraphArena::GraphArena(GraphMemory& memory, std::vector<GraphRedirect> redirects)
+    : memory_(memory), redirects_(std::move(redirects)) {
   for (auto& slab : memory.alive()) {
     const size_t nbytes = slab->nbytes();
     slabs_.push_back({std::move(slab), RangeList(nbytes)});
@@ -54,6 +55,22 @@ GraphArena::GraphArena(GraphMemory& memory) : memory_(memory) {
 GraphArena::~GraphArena() = default;
 
 void* GraphArena::allocate(size_t nbytes, StreamRef /*stream*/) {
+  const size_t number = count_++;
+  for (const GraphRedirect& redirect : redirects_) {
+    if (redirect.number == number && redirect.nbytes == nbytes) return redirect.data;
+  }
+  void* const data = place(nbytes);
+  numbers_[data] = number;
+  return data;
+}
+
+std::optional<size_t> GraphArena::number_of(const void* data) const {
+  const auto found = numbers_.find(data);
+  if (found == numbers_.end()) return std::nullopt;
+  return found->second;
+}
+
+void* GraphArena::place(size_t nbytes) {
   const size_t wanted = rounded(nbytes, kBlock);
   for (Used& used : slabs_) {
     if (const auto offset = used.ranges.take(wanted)) {
@@ -90,6 +107,7 @@ void GraphArena::deallocate(void* data, size_t nbytes, StreamRef /*stream*/) noe
 
 void GraphArena::seal() noexcept {
   std::erase_if(slabs_, [](const Used& used) { return !used.touched; });
+  numbers_.clear();
 }
 
 void GraphArena::make_ready(StreamRef stream) const {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/export.h"
@@ -55,12 +57,19 @@ class CUDAEXEC_API GraphMemory {
   std::vector<std::weak_ptr<GraphSlab>> slabs_;
 };
 
+/// Memory of a caller that takes the place of one allocation, told by its number in the capture.
+struct GraphRedirect {
+  size_t number = 0;
+  size_t nbytes = 0;
+  void* data = nullptr;
+};
+
 /// What one graph uses: first the slabs of other graphs, then new ones. Blocks given back serve
 /// later requests of the same capture, whose work keeps its order. Used by one thread at a time;
 /// destroy it after the graph.
 class CUDAEXEC_API GraphArena final : public Allocator {
  public:
-  explicit GraphArena(GraphMemory& memory);
+  explicit GraphArena(GraphMemory& memory, std::vector<GraphRedirect> redirects = {});
   ~GraphArena() override;
   GraphArena(const GraphArena&) = delete;
   GraphArena& operator=(const GraphArena&) = delete;
@@ -69,6 +78,8 @@ class CUDAEXEC_API GraphArena final : public Allocator {
   [[nodiscard]] void* allocate(size_t nbytes, StreamRef stream) override;
   void deallocate(void* data, size_t nbytes, StreamRef stream) noexcept override;
 
+  /// The number of the allocation that gave `data`, counted from 0; nothing if none did.
+  [[nodiscard]] std::optional<size_t> number_of(const void* data) const;
   /// Forgets slabs of other graphs that this one does not use; nothing more will be allocated.
   void seal() noexcept;
   /// Work on `stream` from now on finds the memory there.
@@ -84,8 +95,13 @@ class CUDAEXEC_API GraphArena final : public Allocator {
     RangeList ranges;
     bool touched = false;
   };
+  [[nodiscard]] void* place(size_t nbytes);
+
   GraphMemory& memory_;
+  std::vector<GraphRedirect> redirects_;
   std::vector<Used> slabs_;
+  size_t count_ = 0;                       // allocations so far
+  std::map<const void*, size_t> numbers_;  // of the last one at an address
 };
 
 }  // namespace cudaexec

@@ -1,6 +1,11 @@
+#include <memory>
+#include <vector>
+
 #include "python/annotations.h"
+#include "python/bind_binding.h"
 #include "python/bind_errors.h"
 #include "python/bindings.h"
+#include "python/gil.h"
 #include "python/method_call.h"
 #include "python/specs.h"
 
@@ -36,6 +41,53 @@ PyMethodDef run_on_definition{
 
 void set_call(PyHeapTypeObject* type) noexcept { type->ht_type.tp_call = call; }
 
+/// Arguments given as one object: a tuple or list of positional ones, a dict of named ones, or the
+/// only one.
+class PackedArguments {
+ public:
+  explicit PackedArguments(const py::object& inputs) {
+    if (py::isinstance<py::dict>(inputs)) {
+      const auto named = py::reinterpret_borrow<py::dict>(inputs);
+      py::list names;
+      for (const auto& [name, value] : named) {
+        names.append(name);
+        values_.push_back(value.ptr());
+      }
+      names_ = py::tuple(names);
+    } else if (py::isinstance<py::tuple>(inputs) || py::isinstance<py::list>(inputs)) {
+      for (const py::handle& each : inputs) values_.push_back(each.ptr());
+    } else {
+      values_.push_back(inputs.ptr());
+    }
+  }
+  [[nodiscard]] CallArguments get() const {
+    if (names_) return {values_.data(), 0, names_.ptr()};
+    return {values_.data(), values_.size(), nullptr};
+  }
+
+ private:
+  std::vector<PyObject*> values_;
+  py::object names_;
+};
+
+std::shared_ptr<PyBinding> bind(const PyMethod& self, const py::object& inputs,
+                                const py::object& outputs) {
+  const PackedArguments arguments(inputs);
+  return std::make_shared<PyBinding>(self, arguments.get(), outputs);
+}
+
+void warmup(const PyMethod& self, const py::args& args, const py::kwargs& kwargs) {
+  std::vector<PyObject*> values;
+  for (const py::handle& each : args) values.push_back(each.ptr());
+  py::list names;
+  for (const auto& [name, value] : kwargs) {
+    names.append(name);
+    values.push_back(value.ptr());
+  }
+  const py::tuple keywords(names);
+  self.warm_up({values.data(), args.size(), keywords.size() == 0 ? nullptr : keywords.ptr()});
+}
+
 }  // namespace
 
 void register_method(py::module_& m) {
@@ -52,6 +104,25 @@ void register_method(py::module_& m) {
       .def_property_readonly(
           "outputs", [](const PyMethod& self) { return SpecList(output_specs(self.spec())); },
           "The flat outputs, in the order of the structure.")
+      .def("bind", &bind, py::arg("inputs"), py::arg("outputs"), py::call_guard<BindingScope>(),
+           "Prepares calls on memory of the caller's own.\n\n"
+           "inputs: the arguments, as a tuple (a dict: by name). outputs: one array per flat "
+           "output, "
+           "in\n"
+           "a tuple (or the only one): a writable numpy array, a torch tensor or a cudaexec.Tensor "
+           "of\n"
+           "its dtype and shape, any strides, no shared memory; None for outputs that are no "
+           "tensors.\n"
+           "The Binding keeps them alive. Its run() reads the inputs as they are then. With CUDA\n"
+           "graphs, from the second run on, it is one launch, and inputs and outputs on the GPU in "
+           "the\n"
+           "program's layout are not copied.\n\n"
+           "Raises as a call does, and InputError for outputs that share memory with others.")
+      .def("warmup", &warmup, py::call_guard<BindingScope>(),
+           "Calls the method until inputs like these have their CUDA graph.\n\n"
+           "Those calls change the state as any others do. Without graphs: one call, which loads "
+           "the\n"
+           "method's kernels. Raises as a call does.")
       .def("__repr__", [](const PyMethod& self) {
         return "<cudaexec.Method " + method_text(self.spec()) + ">";
       });

@@ -11,6 +11,7 @@ void register_errors(py::module_& m);
 void register_log(py::module_& m);
 void register_tensor(py::module_& m);
 void register_method(py::module_& m);
+void register_binding(py::module_& m);  // before register_method()
 void register_session(py::module_& m);
 void register_module(py::module_& m);  // after register_session()
 void register_ops(py::module_& m);

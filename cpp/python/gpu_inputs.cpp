@@ -59,6 +59,17 @@ void GpuInputs::follow(int device, StreamRef stream) const {
   });
 }
 
+std::optional<StreamRef> GpuInputs::stream_now(const dlpack::DLPackExchangeApi* preferred) {
+  if (!device_ || device_->is_cpu()) return std::nullopt;
+  const bool prefers = preferred != nullptr && preferred->current_work_stream != nullptr;
+  const auto* api = prefers ? preferred : api_;
+  if (api != nullptr) return current_stream(*api, device_->index);
+  for (const Source& source : sources_) {
+    if (source.owner_follows && source.device == device_->index) return source.stream;
+  }
+  return std::nullopt;
+}
+
 CallStream GpuInputs::prepare(const dlpack::DLPackExchangeApi* preferred) {
   if (!device_ || device_->is_cpu()) return {};  // the runtime refuses inputs on a GPU
   if (held_count() > 0) release_finished();

@@ -64,6 +64,9 @@ class GpuInputs {
   /// The stream of the library whose tensors the outputs become, or nothing.
   [[nodiscard]] std::optional<StreamRef> owner() const noexcept { return owner_; }
 
+  /// The stream that the owner of the inputs works on now, for calls that use them again and again;
+  /// with the GIL. Nothing if none is known.
+  [[nodiscard]] std::optional<StreamRef> stream_now(const dlpack::DLPackExchangeApi* preferred);
   /// Asks for the streams; with the GIL. `preferred` is the table of the outputs' library, or null.
   CallStream prepare(const dlpack::DLPackExchangeApi* preferred);
   /// Makes the call's stream follow what makes the inputs. Without the GIL.

@@ -42,6 +42,10 @@ py::object PyMethod::call(const CallArguments& arguments, PyObject* stream) cons
   return run(keyword.rest(), keyword.value() != nullptr ? keyword.value() : stream);
 }
 
+void PyMethod::warm_up(const CallArguments& arguments) const {
+  for (uint32_t i = 0; i < method_->warmup_calls(); ++i) (void)call(arguments);
+}
+
 py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const {
   Borrowed borrowed;
   std::optional<StreamRef> chosen;

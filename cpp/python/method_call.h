@@ -28,6 +28,12 @@ class PyMethod {
   /// `stream` (null: none) is where the call runs. A keyword argument `stream` means the same,
   /// unless the method has an input of that name.
   [[nodiscard]] py::object call(const CallArguments& arguments, PyObject* stream = nullptr) const;
+  /// Calls until inputs like these have their CUDA graph; once without graphs.
+  void warm_up(const CallArguments& arguments) const;
+
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] Method& method() const noexcept { return *method_; }
+  [[nodiscard]] const Signature& signature() const noexcept { return signature_; }
 
  private:
   [[nodiscard]] py::object run(const CallArguments& arguments, PyObject* stream) const;

@@ -15,6 +15,7 @@ PYBIND11_MODULE(_core, m) {
   python::register_log(m);
   python::register_format(m);
   python::register_tensor(m);
+  python::register_binding(m);
   python::register_method(m);
   python::register_session(m);
   python::register_module(m);

@@ -8,6 +8,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_format_files.cpp
     python/bind_format_manifest.cpp
     python/bind_log.cpp
+    python/bind_binding.cpp
     python/bind_method.cpp
     python/bind_module.cpp
     python/bind_ops.cpp

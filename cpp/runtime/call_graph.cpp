@@ -1,9 +1,12 @@
 #include "runtime/call_graph.h"
 
+#include <utility>
+
 namespace cudaexec {
 
-CallGraph::CallGraph(GraphMemory& memory, Container& container, const CallSite& call)
-    : device_(memory.device()), arena_(memory), outputs_(memory.device()) {
+CallGraph::CallGraph(GraphMemory& memory, Container& container, const CallSite& call,
+                     std::vector<GraphRedirect> redirects)
+    : device_(memory.device()), arena_(memory, std::move(redirects)), outputs_(memory.device()) {
   const CudaGuard guard(device_);
   exec_.emplace(device_, capture(container, call));
   arena_.seal();
@@ -13,7 +16,8 @@ CallGraph::CallGraph(GraphMemory& memory, Container& container, const CallSite& 
 cuda::GraphHandle CallGraph::capture(Container& container, const CallSite& call) {
   StreamCapture stream(device_);
   random_.emplace(device_, arena_, stream.stream());
-  inputs_.emplace(device_, call.input_check, call.inputs, call.symbols, arena_, stream.stream());
+  inputs_.emplace(device_, call.input_check, call.inputs, call.symbols,
+                  call.memory.bound != nullptr, arena_, stream.stream());
   std::vector<Tensor> inputs = inputs_->graph_inputs();
   std::vector<Tensor> outputs;  // in the arena, which outlives them
   stream.begin();
@@ -23,7 +27,7 @@ cuda::GraphHandle CallGraph::capture(Container& container, const CallSite& call)
     container.run(inputs, outputs, stream.stream(), arena_);
   }
   outputs_.plan(call.output_plan.captured(outputs, inputs_->storages(), call.symbols),
-                call.memory.gpu->host_only());
+                call.memory.gpu->host_only(), call.memory.bound, arena_);
   outputs_.copies().capture(stream);
   return stream.end();
 }

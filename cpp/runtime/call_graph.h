@@ -29,7 +29,9 @@ class CallGraph {
  public:
   /// Captures a call on `container`, which has run such a call before; nothing of it is done yet,
   /// and the inputs are still there. @throws whatever the call throws, CaptureError.
-  CallGraph(GraphMemory& memory, Container& container, const CallSite& call);
+  /// With `redirects` (of a capture of the same call) code writes into bound outputs itself.
+  CallGraph(GraphMemory& memory, Container& container, const CallSite& call,
+            std::vector<GraphRedirect> redirects = {});
   CallGraph(const CallGraph&) = delete;
   CallGraph& operator=(const CallGraph&) = delete;
 
@@ -38,6 +40,9 @@ class CallGraph {
   /// do the call in another way.
   void launch(const CallSite& call, std::vector<Value>& outputs, bool& launched);
 
+  [[nodiscard]] const std::vector<GraphRedirect>& redirects() const noexcept {
+    return outputs_.redirects();
+  }
   /// Bytes that it keeps, shared with other graphs of the container or not.
   [[nodiscard]] size_t nbytes() const noexcept {
     return arena_.nbytes() + outputs_.staging_nbytes();

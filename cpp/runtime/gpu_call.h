@@ -46,13 +46,16 @@ class CUDAEXEC_API GpuCall {
   std::vector<Other> others_;
 };
 
+struct BoundOutputs;
+
 /// Where the tensors of a call come from.
 struct CallMemory {
   Allocator& device;  // of the program's device
   Allocator& host;
   StreamRef stream;
-  GpuCall* gpu = nullptr;         // null on the CPU
-  HostWork* host_work = nullptr;  // on a GPU: host memory that copies of this call use
+  GpuCall* gpu = nullptr;               // null on the CPU
+  HostWork* host_work = nullptr;        // on a GPU: host memory that copies of this call use
+  const BoundOutputs* bound = nullptr;  // of a Binding: where its outputs go
 };
 
 }  // namespace cudaexec

@@ -18,10 +18,10 @@ Dims byte_strides(const Tensor& tensor) {
 }  // namespace
 
 GraphInputs::GraphInputs(CudaDevice& device, const InputCheck& check, std::span<const Value> inputs,
-                         const Dims& symbols, Allocator& arena, StreamRef stream)
+                         const Dims& symbols, bool in_place, Allocator& arena, StreamRef stream)
     : check_(check), copies_(device) {
   (void)BatchCopy::kernel(device);
-  for (InputCheck::Place& place : check.places(inputs, symbols, arena, stream)) {
+  for (InputCheck::Place& place : check.places(inputs, symbols, in_place, arena, stream)) {
     Feed feed;
     feed.place = std::move(place);
     plan(device, feed, std::get<Tensor>(inputs[feed.place.input]));
@@ -31,7 +31,7 @@ GraphInputs::GraphInputs(CudaDevice& device, const InputCheck& check, std::span<
 
 void GraphInputs::plan(CudaDevice& device, Feed& feed, const Tensor& tensor) {
   const Tensor& target = feed.place.target;
-  if (tensor.numel() == 0) return;
+  if (tensor.numel() == 0 || feed.place.in_place) return;
   const size_t nbytes = extent_nbytes(target);
   if (tensor.device().is_cpu()) {
     const bool carried = feed.place.whole && nbytes <= cuda::kBatchInline;

@@ -11,10 +11,11 @@ namespace cudaexec {
 
 class GraphInputs {
  public:
-  /// Plans the copies of inputs like these into memory of `arena`. Loads the kernels they need; the
-  /// device is current. `check` outlives it. @throws as InputCheck::bind, NotSupported.
+  /// Plans the copies of inputs like these into memory of `arena`; `in_place`: those that the code
+  /// can take as they lie stay there, and are the same in every launch. Loads the kernels that it
+  /// needs; the device is current. `check` outlives it. @throws as InputCheck::bind, NotSupported.
   GraphInputs(CudaDevice& device, const InputCheck& check, std::span<const Value> inputs,
-              const Dims& symbols, Allocator& arena, StreamRef stream);
+              const Dims& symbols, bool in_place, Allocator& arena, StreamRef stream);
 
   /// The tensors that the code takes.
   [[nodiscard]] std::vector<Tensor> graph_inputs() const;
@@ -28,7 +29,7 @@ class GraphInputs {
 
  private:
   enum class Way : uint8_t {
-    kNothing,  // empty
+    kNothing,  // empty, or where it is
     kRun,      // a run of bytes on the GPU
     kStrided,  // kernels
     kBytes,    // of the host, carried by a node's arguments

@@ -37,6 +37,17 @@ class RecentList {
     return victim;
   }
 
+  /// Takes out an entry for which `wanted(entry)` holds; null if there is none.
+  template <typename Wanted>
+  std::unique_ptr<Entry> take(const Wanted& wanted) {
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const auto& entry) { return wanted(*entry); });
+    if (found == entries_.end()) return nullptr;
+    std::unique_ptr<Entry> entry = std::move(*found);
+    entries_.erase(found);
+    return entry;
+  }
+
   [[nodiscard]] const std::vector<std::unique_ptr<Entry>>& all() const noexcept { return entries_; }
   void clear() noexcept { entries_.clear(); }
 

@@ -1,6 +1,7 @@
 #include "runtime/graph_outputs.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -14,35 +15,50 @@ constexpr size_t kMostStaged = size_t{64}
                                << 10;  // bytes of an output that a kernel writes to the host
 constexpr ptrdiff_t kAligned = 64;     // bytes; places in fresh memory are as aligned as before
 
+constexpr uintptr_t kGpuAlignment = 16;  // bytes that generated code counts on
+
+size_t extent_nbytes(const Tensor& tensor) {
+  return static_cast<size_t>(extent(tensor.sizes(), tensor.strides())) * tensor.itemsize();
+}
+
+Dims byte_strides(const Tensor& tensor) {
+  Dims strides = tensor.strides();
+  for (int64_t& stride : strides) stride *= static_cast<int64_t>(tensor.itemsize());
+  return strides;
+}
+
+/// Whether elements of tensors of the same sizes lie at the same distances.
+bool same_layout(const Tensor& a, const Tensor& b) {
+  for (size_t dim = 0; dim < a.sizes().size(); ++dim) {
+    if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
 int64_t rounded(size_t nbytes) noexcept { return static_cast<int64_t>((nbytes + 63) / 64 * 64); }
 
 }  // namespace
 
-void GraphOutputs::plan(std::vector<OutputPlan::Captured> leaves, bool to_host) {
+void GraphOutputs::plan(std::vector<OutputPlan::Captured> leaves, bool to_host,
+                        const BoundOutputs* bound, const GraphArena& arena) {
+  bound_ = bound;
+  if (bound != nullptr) find_redirects(leaves, arena);
   int64_t staged = 0;
-  for (OutputPlan::Captured& captured : leaves) {
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Tensor* const place = bound != nullptr ? bound->place(i) : nullptr;
     Leaf leaf;
-    const auto* tensor = std::get_if<Tensor>(&captured.value);
-    if (captured.fixed) {
-      leaf.way = tensor != nullptr ? Way::kClone : Way::kFixed;
-      leaf.value = std::move(captured.value);
+    if (leaves[i].fixed) {
+      leaf.way = std::holds_alternative<Tensor>(leaves[i].value) ? Way::kClone : Way::kFixed;
+      leaf.value = std::move(leaves[i].value);
     } else {
-      leaf.sizes = tensor->sizes();
-      leaf.strides = tensor->strides();
-      leaf.dtype = tensor->dtype();
-      leaf.src = tensor->data();
-      leaf.nbytes = static_cast<size_t>(extent(leaf.sizes, leaf.strides)) * dtype_size(leaf.dtype);
-      if (!to_host) {
-        plan_group(leaf, *tensor, captured.shares);
-      } else if (leaf.nbytes > kMostStaged) {
-        leaf.way = Way::kCopy;
-      } else {
-        leaf.way = Way::kStaged;
-        leaf.offset = staged;
-        staged += rounded(leaf.nbytes);
-      }
-      waits_ = waits_ || (to_host && leaf.nbytes != 0);
+      plan_leaf(leaf, leaves[i], place != nullptr ? place->device().is_cpu() : to_host, place);
     }
+    if (leaf.way == Way::kStaged) {
+      leaf.offset = staged;
+      staged += rounded(leaf.nbytes);
+    }
+    const bool delivered = leaf.way == Way::kStaged || leaf.way == Way::kCopy;
+    waits_ = waits_ || (delivered && leaf.nbytes != 0);
     leaves_.push_back(std::move(leaf));
   }
   if (staged != 0) {
@@ -55,6 +71,54 @@ void GraphOutputs::plan(std::vector<OutputPlan::Captured> leaves, bool to_host) 
     }
   }
   capture_groups();
+}
+
+void GraphOutputs::plan_leaf(Leaf& leaf, const OutputPlan::Captured& captured, bool to_host,
+                             const Tensor* place) {
+  const auto& tensor = std::get<Tensor>(captured.value);
+  leaf.sizes = tensor.sizes();
+  leaf.strides = tensor.strides();
+  leaf.dtype = tensor.dtype();
+  leaf.src = tensor.data();
+  leaf.nbytes = static_cast<size_t>(extent(leaf.sizes, leaf.strides)) * dtype_size(leaf.dtype);
+  if (to_host) {
+    leaf.way = leaf.nbytes > kMostStaged ? Way::kCopy : Way::kStaged;
+  } else if (place != nullptr) {
+    plan_bound(leaf, tensor, *place);
+  } else {
+    plan_group(leaf, tensor, captured.shares);
+  }
+}
+
+void GraphOutputs::plan_bound(Leaf& leaf, const Tensor& tensor, const Tensor& place) {
+  leaf.way = Way::kBound;
+  if (tensor.numel() == 0 || tensor.data() == place.data()) return;
+  cuda_strided_copy(device_, place.data(), byte_strides(place), tensor.data(), byte_strides(tensor),
+                    place.sizes(), place.itemsize(), copies_);
+  (void)copies_.take_parts();  // these addresses never change
+}
+
+void GraphOutputs::find_redirects(const std::vector<OutputPlan::Captured>& leaves,
+                                  const GraphArena& arena) {
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Tensor* const place = bound_->place(i);
+    if (leaves[i].fixed || !leaves[i].shares || place == nullptr || place->device().is_cpu()) {
+      continue;
+    }
+    const auto& tensor = std::get<Tensor>(leaves[i].value);
+    const Storage* const storage = tensor.storage().get();
+    const auto number = arena.number_of(storage->data());
+    const auto users = std::count_if(leaves.begin(), leaves.end(), [storage](const auto& other) {
+      const auto* view = std::get_if<Tensor>(&other.value);
+      return view != nullptr && view->storage().get() == storage;
+    });
+    const bool alone = users == 1 && tensor.offset() == 0 &&
+                       storage->nbytes() == extent_nbytes(tensor) && same_layout(tensor, *place);
+    const bool aligned = reinterpret_cast<uintptr_t>(place->data()) % kGpuAlignment == 0;
+    if (number && alone && aligned) {
+      redirects_.push_back({*number, storage->nbytes(), place->data()});
+    }
+  }
 }
 
 void GraphOutputs::plan_group(Leaf& leaf, const Tensor& tensor, bool shares) {
@@ -115,6 +179,9 @@ void GraphOutputs::prepare(const CallMemory& memory, std::vector<Value>& values)
         values.emplace_back(
             Tensor(fresh_[leaf.group], leaf.offset, leaf.sizes, leaf.strides, leaf.dtype));
         break;
+      case Way::kBound:
+        values.emplace_back();
+        break;
       case Way::kStaged:
       case Way::kCopy:
         values.emplace_back(
@@ -126,19 +193,27 @@ void GraphOutputs::prepare(const CallMemory& memory, std::vector<Value>& values)
 }
 
 void GraphOutputs::deliver(const CallMemory& memory, std::vector<Value>& values) {
-  if (!waits_) return;
-  memory.host_work->begin();
-  const auto place = [&](size_t i) { return std::get<Tensor>(values[i]).data(); };
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    const Leaf& leaf = leaves_[i];
-    if (leaf.way != Way::kCopy) continue;
-    device_.copy(place(i), Device{}, leaf.src, device_.device(), leaf.nbytes, memory.stream);
+  if (waits_) {
+    memory.host_work->begin();
+    const auto place = [&](size_t i) { return std::get<Tensor>(values[i]).data(); };
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      const Leaf& leaf = leaves_[i];
+      if (leaf.way != Way::kCopy) continue;
+      device_.copy(place(i), Device{}, leaf.src, device_.device(), leaf.nbytes, memory.stream);
+    }
+    memory.host_work->wait();
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      const Leaf& leaf = leaves_[i];
+      if (leaf.way != Way::kStaged || leaf.nbytes == 0) continue;
+      std::memcpy(place(i), staging_.data() + leaf.offset, leaf.nbytes);
+    }
   }
-  memory.host_work->wait();
+  if (bound_ == nullptr) return;
   for (size_t i = 0; i < leaves_.size(); ++i) {
-    const Leaf& leaf = leaves_[i];
-    if (leaf.way != Way::kStaged || leaf.nbytes == 0) continue;
-    std::memcpy(place(i), staging_.data() + leaf.offset, leaf.nbytes);
+    const Tensor* const target = bound_->place(i);
+    const auto* value = std::get_if<Tensor>(&values[i]);
+    if (target == nullptr || value == nullptr) continue;
+    copy_elements(*target, *value, memory.device, memory.stream);
   }
 }
 

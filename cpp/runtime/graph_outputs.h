@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "memory/cuda_graph_memory.h"
 #include "memory/pinned_block.h"
+#include "runtime/bound_outputs.h"
 #include "runtime/graph_copies.h"
 #include "runtime/outputs.h"
 
@@ -16,9 +18,13 @@ class GraphOutputs {
   GraphOutputs(const GraphOutputs&) = delete;
   GraphOutputs& operator=(const GraphOutputs&) = delete;
 
-  /// In the capture: plans the copies of what the code returned. `to_host`: where outputs go.
-  /// @throws OutOfMemory.
-  void plan(std::vector<OutputPlan::Captured> leaves, bool to_host);
+  /// In the capture: plans the copies of what the code returned. Outputs go to `bound`, or (null)
+  /// to fresh memory, of the host if `to_host`. @throws OutOfMemory.
+  void plan(std::vector<OutputPlan::Captured> leaves, bool to_host, const BoundOutputs* bound,
+            const GraphArena& arena);
+  /// Allocations of `arena` that the memory of bound outputs could replace: captured again with
+  /// these, the code writes there itself.
+  [[nodiscard]] const std::vector<GraphRedirect>& redirects() const noexcept { return redirects_; }
   [[nodiscard]] GraphCopies& copies() noexcept { return copies_; }
 
   /// Before a launch: memory for its outputs, one value per leaf. @throws OutOfMemory.
@@ -33,6 +39,7 @@ class GraphOutputs {
     kFixed,
     kClone,   // of a tensor on the host
     kGroup,   // a view of fresh memory that a node fills
+    kBound,   // written where it belongs, by the code or by a node
     kStaged,  // to the host: through page-locked memory
     kCopy,    // to the host: copied after the launch
   };
@@ -52,11 +59,17 @@ class GraphOutputs {
     const std::byte* last;
     GraphCopies::Slot slot;
   };
+  void plan_leaf(Leaf& leaf, const OutputPlan::Captured& captured, bool to_host,
+                 const Tensor* place);
+  void plan_bound(Leaf& leaf, const Tensor& tensor, const Tensor& place);
   void plan_group(Leaf& leaf, const Tensor& tensor, bool shares);
+  void find_redirects(const std::vector<OutputPlan::Captured>& leaves, const GraphArena& arena);
   void capture_groups();
 
   CudaDevice& device_;
   GraphCopies copies_;
+  const BoundOutputs* bound_ = nullptr;
+  std::vector<GraphRedirect> redirects_;
   PinnedBlock staging_;
   std::vector<Leaf> leaves_;
   std::vector<Group> groups_;

@@ -8,22 +8,48 @@
 
 namespace cudaexec {
 
-GraphSet::Entry& GraphSet::entry(std::span<const Value> inputs, StreamRef stream) {
-  Entry* known = entries_.find([&](const Entry& each) { return each.key.matches(inputs); });
+GraphSet::Entry& GraphSet::entry(const CallSite& call) {
+  const BoundOutputs* const bound = call.memory.bound;
+  Entry* known = entries_.find([&](const Entry& each) {
+    return each.bound == bound && each.key.matches(call.inputs) &&
+           (bound == nullptr || !each.bound_owner.expired());
+  });
   if (known != nullptr) [[likely]]
     return *known;
-  auto made = std::make_unique<Entry>();
-  made->key = GraphKey(inputs);
-  if (method_.options().strict) method_.check_strict(made->key, inputs);
-  made->state.runs_left = method_.options().warmup;
-  made->stats = method_.add(made->key.text(method_.spec()));
+  // What Bindings that are gone have left.
+  const auto is_left = [](const Entry& each) {
+    return each.bound != nullptr && each.bound_owner.expired();
+  };
+  while (auto left = entries_.take(is_left)) retire(std::move(left), call.memory.stream);
+  auto made = make_entry(call);
   Entry& result = *made;
-  if (const std::unique_ptr<Entry> victim = entries_.insert(std::move(made))) {
+  if (auto victim = entries_.insert(std::move(made))) {
     method_.totals().evictions.fetch_add(1, std::memory_order_relaxed);
-    // The call's stream follows every launch of this container.
-    if (victim->graph != nullptr) victim->graph->free_after(stream);
+    retire(std::move(victim), call.memory.stream);
   }
   return result;
+}
+
+std::unique_ptr<GraphSet::Entry> GraphSet::make_entry(const CallSite& call) {
+  auto made = std::make_unique<Entry>();
+  made->key = GraphKey(call.inputs);
+  made->bound = call.memory.bound;
+  std::string text = made->key.text(method_.spec());
+  if (made->bound != nullptr) {
+    made->bound_owner = made->bound->weak_from_this();
+    made->state.runs_left = 1;
+    text += ", bound";
+  } else {
+    if (method_.options().strict) method_.check_strict(made->key, call.inputs);
+    made->state.runs_left = method_.options().warmup;
+  }
+  made->stats = method_.add(std::move(text));
+  return made;
+}
+
+void GraphSet::retire(std::unique_ptr<Entry> entry, StreamRef stream) {
+  // The call's stream follows every launch of this container.
+  if (entry->graph != nullptr) entry->graph->free_after(stream);
 }
 
 void GraphSet::move(Entry& entry, GraphEvent event, std::string reason) {
@@ -58,6 +84,9 @@ bool GraphSet::capture(Entry& entry, Container& container, const CallSite& call,
   bool launched = false;
   try {
     graph = std::make_unique<CallGraph>(memory_, container, call);
+    if (!graph->redirects().empty()) {
+      graph = std::make_unique<CallGraph>(memory_, container, call, graph->redirects());
+    }
     graph->launch(call, outputs, launched);
   } catch (const std::exception& error) {
     if (!launched) {

@@ -30,7 +30,7 @@ class GraphSet {
   template <typename Run>
   void call(Container& container, const CallSite& site, std::vector<Value>& outputs,
             const Run& run_plainly) {
-    Entry& known = entry(site.inputs, site.memory.stream);
+    Entry& known = entry(site);
     std::string reason;
     if (run(known, container, site, outputs, reason)) [[likely]]
       return;
@@ -44,14 +44,18 @@ class GraphSet {
  private:
   struct Entry {
     GraphKey key;
+    const BoundOutputs* bound = nullptr;  // whose calls these are; null: anybody's
+    std::weak_ptr<const BoundOutputs> bound_owner;
     GraphState state;
     std::unique_ptr<CallGraph> graph;
     std::shared_ptr<GraphStats> stats;
   };
 
-  /// What is known of calls like this one; made for the first. A graph that has to go for it frees
-  /// its memory after what is on `stream` now.
-  [[nodiscard]] Entry& entry(std::span<const Value> inputs, StreamRef stream);
+  /// What is known of calls like this one; made for the first. Graphs that have to go for it free
+  /// their memory after what is on the call's stream now.
+  [[nodiscard]] Entry& entry(const CallSite& call);
+  [[nodiscard]] std::unique_ptr<Entry> make_entry(const CallSite& call);
+  void retire(std::unique_ptr<Entry> entry, StreamRef stream);
   /// Captures or launches, as the entry's state says. False if the call has to run plainly: then
   /// nothing of it is done, and settle() must follow.
   [[nodiscard]] bool run(Entry& entry, Container& container, const CallSite& call,

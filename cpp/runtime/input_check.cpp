@@ -257,6 +257,13 @@ InputCheck::Fit InputCheck::fit_of(const TensorRule& rule, const Tensor& tensor,
   return fit;
 }
 
+bool InputCheck::is_usable(const TensorRule& rule, const Tensor& tensor, bool empty) {
+  // GPU code copies what is not aligned to 16 bytes itself, with a warning each time.
+  const size_t alignment = rule.device.is_cpu() ? tensor.itemsize() : kGpuAlignment;
+  const bool aligned = empty || is_aligned(tensor.data(), alignment);
+  return aligned && !rule.mutated && tensor.device() == rule.device;
+}
+
 Dims InputCheck::strides_of(const TensorRule& rule, const Dims& symbols) const {
   Dims strides(rule.strides.size());
   for (size_t dim = 0; dim < strides.size(); ++dim) {
@@ -278,10 +285,7 @@ void InputCheck::refuse_overlap(const TensorRule& rule, const Tensor& tensor,
 Tensor InputCheck::in_layout(const TensorRule& rule, Tensor tensor, const Dims& symbols,
                              const CallMemory& memory) const {
   const Fit fit = fit_of(rule, tensor, symbols);
-  // GPU code copies what is not aligned to 16 bytes itself, with a warning each time.
-  const size_t alignment = rule.device.is_cpu() ? tensor.itemsize() : kGpuAlignment;
-  const bool aligned = fit.empty || is_aligned(tensor.data(), alignment);
-  const bool in_place = aligned && !rule.mutated && tensor.device() == rule.device;
+  const bool in_place = is_usable(rule, tensor, fit.empty);
   if (fit.same && in_place) [[likely]]
     return tensor;
 
@@ -323,8 +327,8 @@ void InputCheck::copy_into(const Tensor& copy, const Tensor& tensor, bool whole,
 }
 
 std::vector<InputCheck::Place> InputCheck::places(std::span<const Value> inputs,
-                                                  const Dims& symbols, Allocator& memory,
-                                                  StreamRef stream) const {
+                                                  const Dims& symbols, bool in_place,
+                                                  Allocator& memory, StreamRef stream) const {
   std::vector<Place> result;
   result.reserve(tensors_.size());
   for (const TensorRule& rule : tensors_) {
@@ -332,10 +336,12 @@ std::vector<InputCheck::Place> InputCheck::places(std::span<const Value> inputs,
     const Fit fit = fit_of(rule, tensor, symbols);
     const Dims strides = strides_of(rule, symbols);
     if (fit.overlaps) refuse_overlap(rule, tensor, strides);
-    result.push_back(
-        {rule.input, rule.graph_input,
-         Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, rule.device, memory, stream),
-         fit.usable});
+    const bool stays = in_place && fit.usable && is_usable(rule, tensor, fit.empty);
+    Tensor target =
+        stays ? Tensor(tensor.storage(), tensor.offset(), tensor.sizes(), strides, rule.dtype)
+              : Tensor::empty_strided(tensor.sizes(), strides, rule.dtype, rule.device, memory,
+                                      stream);
+    result.push_back({rule.input, rule.graph_input, std::move(target), fit.usable, stays});
   }
   return result;
 }

@@ -41,11 +41,12 @@ class InputCheck {
     size_t graph_input = 0;  // of the code
     Tensor target;           // in the compiled layout
     bool whole = false;      // the caller's has that layout: one run of bytes
+    bool in_place = false;   // `target` is the caller's own memory
   };
-  /// After check(): for every tensor input, memory that calls with inputs like these are copied to.
-  /// @throws as bind().
+  /// After check(): for every tensor input, memory that calls with inputs like these are copied
+  /// to; `in_place`: or the input's own, where the code can take that. @throws as bind().
   [[nodiscard]] std::vector<Place> places(std::span<const Value> inputs, const Dims& symbols,
-                                          Allocator& memory, StreamRef stream) const;
+                                          bool in_place, Allocator& memory, StreamRef stream) const;
   /// Copies an input to its place; `memory` as for bind(). The layout is one that places() saw.
   void copy_to(const Place& place, const Tensor& tensor, const CallMemory& memory) const;
   /// The name of an input that the program's host code reads; null if there is none.
@@ -84,6 +85,8 @@ class InputCheck {
   void check_device(const TensorRule& rule, const Tensor& tensor) const;
   void check_symbols(std::span<const Value> inputs, Dims& symbols) const;
   void check_sizes(const TensorRule& rule, const Tensor& tensor, const Dims& symbols) const;
+  /// Whether code can take it as it lies, once its layout fits.
+  [[nodiscard]] static bool is_usable(const TensorRule& rule, const Tensor& tensor, bool empty);
   [[nodiscard]] Fit fit_of(const TensorRule& rule, const Tensor& tensor, const Dims& symbols) const;
   [[nodiscard]] Dims strides_of(const TensorRule& rule, const Dims& symbols) const;
   [[noreturn]] void refuse_overlap(const TensorRule& rule, const Tensor& tensor,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "device/thread_pool.h"
+#include "runtime/bound_outputs.h"
 #include "runtime/graph_set.h"
 #include "runtime/module_state.h"
 
@@ -40,7 +41,7 @@ void in_method(const std::string& name, const Function& function) {
   }
 }
 
-class ModuleMethod final : public Method {
+class ModuleMethod final : public Method, public std::enable_shared_from_this<ModuleMethod> {
  public:
   ModuleMethod(std::shared_ptr<ModuleState> state, std::shared_ptr<SessionState> session,
                size_t index)
@@ -51,10 +52,23 @@ class ModuleMethod final : public Method {
   [[nodiscard]] Device device() const noexcept override { return state_->program->device; }
 
   [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, const CallStream& where) override {
+    return call_into(inputs, where, nullptr);
+  }
+
+  [[nodiscard]] std::shared_ptr<Binding> bind(std::vector<Value> inputs,
+                                              std::vector<Value> outputs) override;
+
+  [[nodiscard]] uint32_t warmup_calls() const noexcept override {
+    return method_.graphs != nullptr ? method_.graphs->options().warmup + 1 : 1;
+  }
+
+  /// A call whose outputs go to `bound`, or are returned if there is none.
+  [[nodiscard]] std::vector<Value> call_into(std::span<Value> inputs, const CallStream& where,
+                                             const BoundOutputs* bound) {
     const OpenSession open(*state_, *session_);
     session_->count_call(method_.index);
     try {
-      return run(inputs, where);
+      return run(inputs, where, bound);
     } catch (...) {
       session_->count_error(method_.index);
       throw;
@@ -62,27 +76,31 @@ class ModuleMethod final : public Method {
   }
 
  private:
-  [[nodiscard]] std::vector<Value> run(std::span<Value> inputs, const CallStream& where) {
+  [[nodiscard]] std::vector<Value> run(std::span<Value> inputs, const CallStream& where,
+                                       const BoundOutputs* bound) {
     Dims symbols;
     method_.inputs.check(inputs, symbols);
     std::vector<Value> outputs;
     if (method_.code == nullptr) {
       std::vector<Tensor> nothing;
-      method_.outputs.take(nothing, {}, symbols, {*state_->memory, *state_->memory, {}}, outputs);
+      const CallMemory memory{*state_->memory, *state_->memory, {}};
+      method_.outputs.take(nothing, {}, symbols, memory, outputs);
+      if (bound != nullptr) bound->fill(outputs, memory);
       return outputs;
     }
     const ThreadLimit threads(state_->options.threads);
     const RandomScope random(session_->random());
     CudaDevice* device = state_->program->gpu;
     if (device == nullptr) {
-      run_on_container(inputs, symbols, {*state_->memory, *state_->memory, {}}, outputs);
+      run_on_container(inputs, symbols,
+                       {*state_->memory, *state_->memory, {}, nullptr, nullptr, bound}, outputs);
       return outputs;
     }
     GpuCall gpu(*device, where, inputs);
     HostWork host_work(*device, gpu.stream());  // ends before the outputs on the host
-    run_on_container(inputs, symbols,
-                     {*state_->memory, state_->host_memory(), gpu.stream(), &gpu, &host_work},
-                     outputs);
+    run_on_container(
+        inputs, symbols,
+        {*state_->memory, state_->host_memory(), gpu.stream(), &gpu, &host_work, bound}, outputs);
     gpu.finish();
     host_work.wait();
     return outputs;
@@ -124,6 +142,7 @@ class ModuleMethod final : public Method {
       method_.inputs.bind(inputs, symbols, bound.inputs, memory);
       run_bound(bound, first_run, memory.stream, memory.device);
       method_.outputs.take(bound.outputs, bound.input_storages, symbols, memory, outputs);
+      if (memory.bound != nullptr) memory.bound->fill(outputs, memory);
     };
     if (bound.graphs != nullptr) {
       const CallSite site{method_.inputs, method_.outputs, inputs,
@@ -139,6 +158,35 @@ class ModuleMethod final : public Method {
   std::shared_ptr<SessionState> session_;
   MethodRuntime& method_;
 };
+
+class MethodBinding final : public Binding {
+ public:
+  MethodBinding(std::shared_ptr<ModuleMethod> method, std::vector<Value> inputs,
+                std::vector<Value> outputs)
+      : method_(std::move(method)), inputs_(std::move(inputs)) {
+    outputs_->places = std::move(outputs);
+  }
+
+  void run(const CallStream& where) override {
+    const std::lock_guard lock(mutex_);
+    scratch_ = inputs_;  // a call consumes its inputs
+    (void)method_->call_into(scratch_, where, outputs_.get());
+  }
+
+ private:
+  std::shared_ptr<ModuleMethod> method_;
+  std::mutex mutex_;
+  std::vector<Value> inputs_, scratch_;
+  std::shared_ptr<BoundOutputs> outputs_ = std::make_shared<BoundOutputs>();
+};
+
+std::shared_ptr<Binding> ModuleMethod::bind(std::vector<Value> inputs, std::vector<Value> outputs) {
+  const OpenSession open(*state_, *session_);
+  Dims symbols;
+  method_.inputs.check(inputs, symbols);
+  check_bound_outputs(spec(), symbols, device(), inputs, outputs);
+  return std::make_shared<MethodBinding>(shared_from_this(), std::move(inputs), std::move(outputs));
+}
 
 }  // namespace
 

@@ -16,6 +16,11 @@ std::shared_ptr<Module> Module::load(const std::string& pte_path, const std::str
   return std::shared_ptr<Module>(new Module(std::move(state)));
 }
 
+std::shared_ptr<Binding> Method::bind(std::vector<Value> /*inputs*/,
+                                      std::vector<Value> /*outputs*/) {
+  throw NotSupported(str("method '", spec().name, "' has no bindings"));
+}
+
 Module::Module(std::shared_ptr<ModuleState> state) noexcept : state_(std::move(state)) {}
 
 Module::~Module() = default;

@@ -97,6 +97,16 @@ class CUDAEXEC_API Module {
   std::shared_ptr<ModuleState> state_;
 };
 
+/// Calls of a method on memory that was chosen and checked once. Keeps what it needs alive but the
+/// memory. Runs one call at a time.
+class CUDAEXEC_API Binding {
+ public:
+  virtual ~Binding() = default;
+  /// Reads the inputs as they are now, and writes the outputs. What is in host memory is there on
+  /// return. @throws as a call.
+  virtual void run(const CallStream& stream) = 0;
+};
+
 /// One entry point. Keeps what it needs of the Module alive.
 class CUDAEXEC_API Method {
  public:
@@ -114,6 +124,15 @@ class CUDAEXEC_API Method {
   /// InternalError.
   [[nodiscard]] virtual std::vector<Value> call(std::span<Value> inputs,
                                                 const CallStream& stream) = 0;
+  /// Calls on the caller's own memory, which outlives the Binding. `outputs`: one per leaf of
+  /// spec().outputs, tensors of any strides without overlaps, on the host or on device(); nothing
+  /// for leaves that are no tensors. With CUDA graphs (after one call without) a run is one launch,
+  /// and inputs in the compiled layout and outputs in the program's own are not copied.
+  /// @throws as call(), also for wrong outputs; InputError where memory is shared.
+  [[nodiscard]] virtual std::shared_ptr<Binding> bind(std::vector<Value> inputs,
+                                                      std::vector<Value> outputs);
+  /// Calls after which a signature has its graph; 1 without graphs.
+  [[nodiscard]] virtual uint32_t warmup_calls() const noexcept { return 1; }
 };
 
 }  // namespace cudaexec

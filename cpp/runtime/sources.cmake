@@ -1,6 +1,7 @@
 # Sources of cpp/runtime, relative to cpp/.
 set(CUDAEXEC_RUNTIME_SOURCES
     runtime/bound_container.cpp
+    runtime/bound_outputs.cpp
     runtime/call_graph.cpp
     runtime/container_pool.cpp
     runtime/describe.cpp

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudaexec._core import Method, Module, Session, Tensor, __version__, log_level, set_log_level
+from cudaexec._core import (
+    Binding,
+    Method,
+    Module,
+    Session,
+    Tensor,
+    __version__,
+    log_level,
+    set_log_level,
+)
 from cudaexec.attrdict import AttrDict
 from cudaexec.errors import (
     CaptureError,
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttrDict",
+    "Binding",
     "CaptureError",
     "ClosedError",
     "ContextFull",

@@ -8,6 +8,19 @@ import numpy
 import cudaexec.specs
 
 @typing.final
+class Binding:
+    """Calls of a method on memory that was chosen once; made by Method.bind()."""
+
+    def run(self, stream: typing.Any = None) -> None:
+        """Runs the method: reads the inputs as they are now, and writes the outputs.
+
+        stream: as for Method.run_on(). Nothing waits, except for outputs in host memory, which
+        are there on return; work on the stream of the bound tensors follows the run.
+
+        Raises as a call does.
+        """
+
+@typing.final
 class Method:
     """One entry point of a program; call it as the model was called.
 
@@ -19,6 +32,20 @@ class Method:
         """Run the method."""
 
     def __repr__(self) -> str: ...
+    def bind(self, inputs: typing.Any, outputs: typing.Any) -> Binding:
+        """Prepares calls on memory of the caller's own.
+
+        inputs: the arguments, as a tuple (a dict: by name). outputs: one array per flat output,
+        in
+        a tuple (or the only one): a writable numpy array, a torch tensor or a cudaexec.Tensor of
+        its dtype and shape, any strides, no shared memory; None for outputs that are no tensors.
+        The Binding keeps them alive. Its run() reads the inputs as they are then. With CUDA
+        graphs, from the second run on, it is one launch, and inputs and outputs on the GPU in the
+        program's layout are not copied.
+
+        Raises as a call does, and InputError for outputs that share memory with others.
+        """
+
     @property
     def inputs(self) -> list[cudaexec.specs.TensorSpec]:
         """The flat inputs, in the order of the structure."""
@@ -44,6 +71,13 @@ class Method:
         Raises InputError for anything else and for a program on the CPU; DeviceError for a stream
         of
         another device; else as a call.
+        """
+
+    def warmup(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Calls the method until inputs like these have their CUDA graph.
+
+        Those calls change the state as any others do. Without graphs: one call, which loads the
+        method's kernels. Raises as a call does.
         """
 
 @typing.final

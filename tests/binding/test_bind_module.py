@@ -331,3 +331,29 @@ def test_numbers_that_a_scalar_does_not_take(program: Path) -> None:
             module(X, True)
         with pytest.raises(cudaexec.InputError, match="an int cannot be used as a tensor"):
             module.load_weights({"linear.bias": 3})
+
+
+def test_binding(program: Path, net: Net) -> None:
+    """Runs read the inputs as they are and write the outputs, of numpy and torch, on the CPU."""
+    x, scale = X.copy(), torch.tensor(2.0)
+    wide, count = np.zeros((2, 4), np.float32), torch.zeros((), dtype=torch.int64)
+    with cudaexec.load(program) as module:
+        method = module.method("forward")
+        binding = method.bind((x, scale), (wide[:, ::2], count))
+        for i in range(3):
+            x[:] = X + i
+            scale.fill_(i)
+            binding.run()
+            with torch.no_grad():
+                wanted = (net.linear(torch.from_numpy(x)) * i).numpy()
+            np.testing.assert_allclose(wide[:, ::2], wanted, rtol=1e-5)
+            assert not wide[:, 1::2].any()
+            assert int(count) == i + 1
+        method.warmup(x, scale)
+        assert method(x, scale)["count"] == 5
+        with pytest.raises(cudaexec.InputError, match="shares memory"):
+            method.bind((x, scale), (x[:, :2], count))
+        with pytest.raises(cudaexec.InputError, match="found 1"):
+            method.bind((x, scale), (wide[:, ::2],))
+    with pytest.raises(cudaexec.ClosedError):
+        binding.run()

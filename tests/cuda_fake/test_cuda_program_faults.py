@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,7 @@ def check(module: cudaexec.Module) -> None:
 FREES = {"cuMemFree", "cuMemFreeHost", "cuModuleUnload", "cuEventDestroy", "cuCtxPopCurrent"}
 
 
-def calls_of(driver: FakeDriver) -> list[tuple[str, int]]:
+def calls_of(driver: FakeDriver, lost: Set[str] = FREES) -> list[tuple[str, int]]:
     """(entry, k) for every call since clear_calls() that may fail without a loss."""
     names = [line.split("(")[0] for line in driver.calls()]
     seen: Counter[str] = Counter()
@@ -64,9 +64,9 @@ def calls_of(driver: FakeDriver) -> list[tuple[str, int]]:
     for i, name in enumerate(names):
         seen[name] += 1
         selects_for_free = name == "cuCtxPushCurrent" and bool(
-            (FREES - {"cuCtxPopCurrent"} | {"cuMemFreeAsync"}) & set(names[i + 1 : i + 3])
+            (lost - {"cuCtxPopCurrent"} | {"cuMemFreeAsync"}) & set(names[i + 1 : i + 3])
         )
-        if name not in FREES and not selects_for_free:
+        if name not in lost and not selects_for_free:
             result.append((name, seen[name]))
     return result
 

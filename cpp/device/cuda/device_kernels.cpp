@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/graph_capture.h"
 
 namespace cudaexec {
 
@@ -33,6 +34,7 @@ CUmodule DeviceKernels::module_of(CudaDevice& device, const char* image) {
   }
   for (const DeviceImage& candidate : device_images()) {
     if (std::string_view(candidate.name) != image) continue;
+    const RelaxedCaptureMode relaxed;  // a capture of this thread may be what asks first
     CUmodule module = nullptr;
     CUDAEXEC_CU(cuModuleLoadData, &module, candidate.data);
     ModuleHandle owner(module, device.context());

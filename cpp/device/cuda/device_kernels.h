@@ -30,8 +30,7 @@ CUDAEXEC_API std::span<const DeviceImage> device_images() noexcept;
 class CUDAEXEC_API DeviceKernels {
  public:
   /// @throws NotSupported if this build has no such image, TargetError if it does not run on the
-  /// device, InternalError if it lacks the kernel; CaptureError if it has to be loaded in a
-  /// capture.
+  /// device, InternalError if it lacks the kernel.
   [[nodiscard]] cuda::CUfunction get(CudaDevice& device, const char* image, const char* kernel);
   void unload() noexcept;
 

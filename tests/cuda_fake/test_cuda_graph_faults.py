@@ -1,0 +1,123 @@
+"""Every driver call of a capture, a first launch and a replay fails once: the call is right or raises,
+the state changes once or not at all, the next call is right, and nothing is left."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cudaexec
+from cuda_fake import fake as fakes
+from cuda_fake.fake import FakeDriver, emulate_kernels
+from cuda_fake.test_cuda_program_faults import FREES, calls_of
+from cudaexec._core import _testing
+
+cuda = _testing.cuda
+X = np.arange(1, 5, dtype=np.float32)
+GRAPHS = cudaexec.GraphOptions(warmup=1)
+# Where these fail, what they should have freed is lost, which a warning says.
+LOST = FREES | {"cuGraphDestroy", "cuGraphExecDestroy", "cuStreamDestroy"}
+
+
+@pytest.fixture
+def gpu(gpus: FakeDriver, write: Callable[..., Path]) -> FakeDriver:
+    if not cuda.image_names():
+        pytest.skip("built without nvcc: there is no device code")
+    emulate_kernels()
+    with cudaexec.load(write("SCALE"), cuda_graph=GRAPHS) as module:
+        for _ in range(4):
+            module.method("scale")(X)
+    return gpus
+
+
+def counts(driver: FakeDriver) -> dict[str, int]:
+    gc.collect(1)
+    return {**_testing.live_counts(), **driver.live(), "modules held": cuda.live_modules(),
+            "working": cuda.live_working_memory(), "context": driver.context_depth()}  # fmt: skip
+
+
+def expected(model: str, total: np.ndarray) -> np.ndarray:
+    return X * 2 + 0.5 if model == "SCALE" else total * 2
+
+
+@pytest.mark.parametrize("model", ["SCALE", "COUNT"])
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("calls_before", [1, 2], ids=["capture", "replay"])
+@pytest.mark.parametrize("result", [fakes.OUT_OF_MEMORY, fakes.CAPTURE_INVALIDATED])
+def test_driver_calls(
+    gpu: FakeDriver, write: Callable[..., Path], model: str, on_host: bool, calls_before: int,
+    result: int,
+) -> None:  # fmt: skip
+    path = write(model)
+    before = counts(gpu)
+    outcomes = {"right": 0, "raised": 0}
+
+    def values(y: object) -> np.ndarray:
+        return y if isinstance(y, np.ndarray) else y.to_host().numpy()  # type: ignore[attr-defined]
+
+    def run(name: str | None = None, k: int = 0) -> list[tuple[str, int]]:
+        with cudaexec.load(path, cuda_graph=GRAPHS) as module:
+            method = module.method(model.lower())
+            total = np.zeros(4, np.float32)
+            x = X if on_host else cuda.tensor_on(X)
+            for _ in range(calls_before):
+                total += X
+                method(x)
+            gpu.clear_calls()
+            if name is not None:
+                gpu.fail(name, k, result)
+            try:
+                y = method(x)
+            except cudaexec.Error as error:
+                planned = []
+                assert gpu.clear_faults() == 1, (name, k)
+                outcomes["raised"] += 1
+                del error
+                if model == "COUNT":
+                    found = module.state_dict()["total"].to_host().numpy().copy()
+                    steps = found / X
+                    assert set(steps) in ({calls_before}, {calls_before + 1}), (name, k, found)
+                    total = found
+            else:
+                planned = calls_of(gpu, LOST)
+                assert gpu.clear_faults() == (name is not None), (name, k)
+                outcomes["right"] += 1
+                total += X
+                np.testing.assert_array_equal(values(y), expected(model, total), str((name, k)))
+                del y
+            for _ in range(3):
+                total += X
+                y = method(x)
+                np.testing.assert_array_equal(values(y), expected(model, total), str((name, k)))
+                del y
+            [key] = module.stats()["methods"][0]["graphs"]["keys"]
+            assert key["phase"] in ("replay", "disabled"), (name, k)
+            assert (key["nbytes"] > 0) == (key["phase"] == "replay")
+            del x
+        del module, method
+        _testing.cleanup_reports()
+        assert counts(gpu) == before, (name, k)
+        return planned
+
+    planned = run()
+    assert any(name == "cuGraphLaunch" for name, _ in planned)
+    for name, k in planned:
+        run(name, k)
+    # A capture that fails is a call without a graph; a launch that fails is an error.
+    assert outcomes["right"] > 10 if calls_before == 1 else outcomes["raised"] > 5
+
+
+def test_allocations_of_a_capture(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+    """Under a limit that graphs do not fit, calls run without them."""
+    options = cudaexec.LoadOptions(memory_limit=100_000)
+    with cudaexec.load(write("SCALE"), cuda_graph=GRAPHS, options=options) as module:
+        for i in range(5):
+            np.testing.assert_array_equal(module.method("scale")(X + i), (X + i) * 2 + 0.5)
+        [key] = module.stats()["methods"][0]["graphs"]["keys"]
+        assert key["phase"] == "disabled"
+        assert "100000" in key["reason"]
+        assert module.memory_stats()["working_current"] == 0
