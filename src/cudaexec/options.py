@@ -35,8 +35,8 @@ class ExportOptions:
         gemm: how matrix products run on a GPU. "triton": by kernels that are compiled into the
             program and tuned on the exporting GPU, so that the program needs no library; takes
             seconds to minutes per product. "cublas": by cuBLAS, which must be there at run time;
-            nothing is tuned. Products that have no such kernel (float64, integers) are left to
-            cuBLAS in either case.
+            nothing is tuned. Products that have no such kernel (float64) are left to cuBLAS in
+            either case.
         tf32: let float32 products on a GPU round their operands to TF32: faster, and 10 instead of
             23 bits of mantissa. torch has it off for matrix products and on for convolutions.
         kv_cache: buffers of a decoder that the runtime keeps instead of the program, see

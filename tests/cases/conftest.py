@@ -38,9 +38,9 @@ class Case:
 
 
 @pytest.fixture(scope="session")
-def index_errors() -> bool:
-    """Whether an index out of range can be tried: on a GPU it ends CUDA for the process."""
-    return TARGET != "cuda"
+def on_gpu() -> bool:
+    """Whether programs run on a GPU. An index out of range ends CUDA for the process there."""
+    return TARGET == "cuda"
 
 
 @pytest.fixture

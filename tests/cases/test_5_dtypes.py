@@ -47,10 +47,12 @@ def example(dtype: torch.dtype) -> torch.Tensor:
      torch.int16, torch.int8, torch.uint8, torch.bool],
     ids=str,
 )  # fmt: skip
-def test_a35_each_dtype_through_many_operators(export_case, dtype):
+def test_a35_each_dtype_through_many_operators(export_case, dtype, on_gpu):
     x = example(dtype)
     names = []
     for name, op in OPS.items():
+        if on_gpu and name == "matmul" and not dtype.is_floating_point:
+            continue  # refused at export, as by eager mode there
         try:
             op(x)
             names.append(name)

@@ -155,3 +155,39 @@ def test_methods_share_weights_and_state(
     with cudaexec.load(path) as module:
         assert_same(module.method("two")(x2.cuda()), eager(model, x2), 1e-6, 1e-6)
         assert_same(module.method("three")(x3.cuda()), eager(model, x3) + 1, 1e-6, 1e-6)
+
+
+class Chosen(torch.nn.Module):
+    """Rows of a table at computed places: a kernel with a check of indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(8, 3)
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return self.table(s[torch.nonzero(s >= 24).squeeze(1)] - 24)
+
+
+def test_exporting_checked_indices_leaves_cuda_working(tmp_path: Path) -> None:
+    model, s = Chosen(), torch.tensor([3, 25, 30])
+    cudaexec.export(model, (s,), path=tmp_path / "m.pte", target="cuda", options=FAST)
+    torch.cuda.synchronize()
+    with cudaexec.load(tmp_path / "m.pte") as module:
+        for values in ([24, 31, 2], [1, 2, 3], [30]):
+            s = torch.tensor(values + [0] * (3 - len(values))).cuda()
+            assert_same(module(s), eager(model, s), 1e-6, 1e-6)
+
+
+def test_products_of_integers_are_refused(tmp_path: Path) -> None:
+    class Product(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ x.t()
+
+    with pytest.raises(cudaexec.ExportError, match=r"products of integers.*aten\.mm"):
+        cudaexec.export(
+            Product(),
+            (torch.ones(4, 4, dtype=torch.int64),),
+            path=tmp_path / "m.pte",
+            target="cuda",
+            options=FAST,
+        )

@@ -18,7 +18,7 @@ from cudaexec.export import kv_op
 from cudaexec.export.callouts import operator_places
 from cudaexec.export.code_target import LEVELS, CodeTarget
 from cudaexec.export.cuda_codegen import codegen_context
-from cudaexec.export.errors import ExportError, first_line
+from cudaexec.export.errors import ExportError, first_line, source_line
 from cudaexec.export.inductor_api import compile_fx_aot, compile_fx_inner
 from cudaexec.export.inductor_api import config as inductor_config
 from cudaexec.export.inductor_patches import patched
@@ -36,6 +36,11 @@ uint8_t _binary_constants_bin_end[1] = {};
 
 _INTERFACE_END = '} // extern "C"'
 _KERNELS_BEGIN = "#include <torch/csrc/inductor/cpp_prefix.h>"
+
+
+aten = torch.ops.aten
+_PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
+_GPU_PRODUCTS = tuple(f"aoti_torch_cuda_{name}_out" for name in ("mm", "bmm", "addmm", "baddbmm"))
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,11 @@ def generate(
     codes = [_collect(method.name, target, run.produced[target]) for target in targets]
     for code in codes:
         code.places = run.places
+        if run.integer_products and any(name in code.wrapper for name in _GPU_PRODUCTS):
+            raise ExportError(
+                f"method {method.name!r}: matrix products of integers do not exist on a GPU, as in "
+                f"eager mode: {'; '.join(run.integer_products)}. Compute them in floating point."
+            )
     return codes, run.mutations
 
 
@@ -192,6 +202,7 @@ class _GeneratorRun:
         self.produced: dict[CodeTarget, Any] = {}
         self.mutations = Mutations()
         self.places: dict[str, tuple[str, ...]] = {}
+        self.integer_products: list[str] = []
 
     def options(self, target: CodeTarget) -> dict[str, Any]:
         folder = self._directory / target.name
@@ -201,6 +212,7 @@ class _GeneratorRun:
     def generate_targets(self, graph: Any, example_inputs: Any, **arguments: Any) -> Any:
         self._note_mutations(graph)
         self.places = operator_places(graph)
+        self.integer_products = integer_products(graph)
         result = None
         for target in self._targets:
             copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
@@ -223,6 +235,15 @@ class _GeneratorRun:
                 self.mutations.constants.add(str(written.target))
             elif written.op == "placeholder":
                 self.mutations.inputs.add(placeholders.index(written))
+
+
+def integer_products(graph: Any) -> list[str]:
+    """Return the matrix products of a decomposed graph that are not in floating point."""
+    return [
+        f"{node.target}{source_line(node)}"
+        for node in graph.graph.nodes
+        if node.target in _PRODUCTS and not node.meta["val"].dtype.is_floating_point
+    ]
 
 
 def _collect(method: str, target: CodeTarget, produced: Any) -> GeneratedCode:

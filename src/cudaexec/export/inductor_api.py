@@ -22,6 +22,7 @@ try:
         from torch._inductor.compile_fx import compile_fx_aot, compile_fx_inner
         from torch._inductor.decomposition import select_decomp_table as decomposition_table
         from torch._inductor.fx_passes import joint_graph
+        from torch._inductor.runtime import triton_heuristics
         from torch._inductor.virtualized import V
 finally:
     if _collecting:
@@ -41,4 +42,5 @@ __all__ = [
     "inductor_lowering",
     "joint_graph",
     "select_algorithm",
+    "triton_heuristics",
 ]

@@ -19,7 +19,7 @@ from torch._decomp import decompositions
 from torch._subclasses import fake_impls
 from torch.export import _trace as export_trace
 
-from cudaexec.export import exact_values, replacements, rounding, teams
+from cudaexec.export import exact_values, kernel_runs, replacements, rounding, teams
 from cudaexec.export.errors import ExportError
 from cudaexec.export.inductor_api import (
     cpp_codegen,
@@ -28,6 +28,7 @@ from cudaexec.export.inductor_api import (
     inductor_ir,
     inductor_lowering,
     select_algorithm,
+    triton_heuristics,
 )
 
 SUPPORTED_TORCH = ((2, 11), (2, 16))
@@ -150,6 +151,17 @@ PATCHES: tuple[Patch, ...] = (
         "comes late or never, in the hope for a library call to fall back to",
         self_test=replacements.layouts_as_expected,
         make=replacements.layouts_fixed_at_once,
+        gpu=True,
+    ),
+    Patch(
+        versions=((2, 11), (2, 16)),
+        symbol="torch._inductor.runtime.triton_heuristics.CachingAutotuner.run",
+        owner=triton_heuristics.CachingAutotuner,
+        key="run",
+        reason="it runs kernels on memory without values, and one that checks its indices then "
+        "ends CUDA for the process",
+        self_test=kernel_runs.run_as_expected,
+        make=kernel_runs.without_checked_kernels,
         gpu=True,
     ),
     Patch(
