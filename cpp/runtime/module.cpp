@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "memory/cuda_block_cache.h"
 #include "memory/cuda_pool_allocator.h"
 #include "ops/cuda/cublas.h"
 #include "runtime/module_state.h"
@@ -62,6 +63,7 @@ MemoryStats Module::memory_stats() const {
   if (const CudaDevice* gpu = state_->program->gpu; gpu != nullptr) {
     const auto usage = cuda_allocator(gpu->index()).usage();
     stats.cached = usage.reserved - usage.used + state_->host->cached();
+    if (state_->blocks != nullptr) stats.cached += state_->blocks->cached();
   }
   return stats;
 }

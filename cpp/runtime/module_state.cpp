@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "base/words.h"
 #include "device/thread_pool.h"
+#include "memory/cuda_block_cache.h"
 #include "memory/cuda_pool_allocator.h"
 
 namespace cudaexec {
@@ -75,9 +76,14 @@ MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
 
 namespace {
 
-WorkingMemory::Owner make_memory(const Program& program, const LoadOptions& options) {
+WorkingMemory::Owner make_memory(const Program& program, const LoadOptions& options,
+                                 CudaBlockCache*& blocks) {
   if (program.gpu == nullptr) return WorkingMemory::create(options.memory_limit);
-  return WorkingMemory::create(options.memory_limit, cuda_allocator(program.gpu->index()));
+  CudaPoolAllocator& pool = cuda_allocator(program.gpu->index());
+  if (!options.graphs.on) return WorkingMemory::create(options.memory_limit, pool);
+  auto cache = std::make_unique<CudaBlockCache>(*program.gpu, pool);
+  blocks = cache.get();
+  return WorkingMemory::create(options.memory_limit, std::move(cache));
 }
 
 /// @throws InputError for a method that there is not, NotSupported for a program on the CPU.
@@ -119,7 +125,7 @@ void return_device_memory(CudaDevice& gpu) noexcept {
 
 ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& load_options)
     : options(options_for(*loaded, load_options)),
-      memory(make_memory(*loaded, load_options)),
+      memory(make_memory(*loaded, load_options, blocks)),
       host(loaded->gpu != nullptr ? WorkingMemory::create(0) : nullptr),
       program(std::move(loaded)),
       weights(std::make_shared<WeightSet>(WeightSet{program->weights})),

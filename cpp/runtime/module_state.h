@@ -56,6 +56,8 @@ class SessionList {
   std::vector<CallCounts> ended_;  // by method
 };
 
+class CudaBlockCache;
+
 struct ModuleState {
   ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& load_options);
   ~ModuleState();
@@ -68,8 +70,9 @@ struct ModuleState {
 
   const LoadOptions options;
   CallGate gate;
-  WorkingMemory::Owner memory;  // of the program's device
-  WorkingMemory::Owner host;    // null on the CPU
+  CudaBlockCache* blocks = nullptr;  // of `memory`, where calls become CUDA graphs
+  WorkingMemory::Owner memory;       // of the program's device
+  WorkingMemory::Owner host;         // null on the CPU
   std::unique_ptr<Program> program;
   WeightStore weights;
   std::vector<std::unique_ptr<MethodRuntime>> methods;

@@ -1,6 +1,7 @@
 #include "runtime/working_memory.h"
 
 #include <limits>
+#include <utility>
 
 namespace cudaexec {
 namespace {
@@ -9,8 +10,10 @@ std::atomic<int64_t> live_memories{0};
 
 }  // namespace
 
-WorkingMemory::WorkingMemory(size_t limit, Allocator& upstream, bool caches) noexcept
+WorkingMemory::WorkingMemory(size_t limit, Allocator& upstream, bool caches,
+                             std::unique_ptr<Allocator> cache) noexcept
     : caches_(caches),
+      cache_(std::move(cache)),
       limiting_(upstream, limit == 0 ? std::numeric_limits<size_t>::max() : limit),
       caching_(limiting_),
       statistics_(caches ? static_cast<Allocator&>(caching_) : limiting_) {
@@ -27,6 +30,11 @@ WorkingMemory::Owner WorkingMemory::create(size_t limit, Allocator& upstream) {
   return Owner(new WorkingMemory(limit, upstream, false));
 }
 
+WorkingMemory::Owner WorkingMemory::create(size_t limit, std::unique_ptr<Allocator> cache) {
+  Allocator& upstream = *cache;
+  return Owner(new WorkingMemory(limit, upstream, false, std::move(cache)));
+}
+
 void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
   void* data = statistics_.allocate(nbytes, stream);
   references_.fetch_add(1, std::memory_order_relaxed);
@@ -35,15 +43,20 @@ void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
 
 void WorkingMemory::deallocate(void* data, size_t nbytes, StreamRef stream) noexcept {
   statistics_.deallocate(data, nbytes, stream);
-  if (caches_ && retired_.load(std::memory_order_acquire)) [[unlikely]]
-    caching_.trim();
+  if (retired_.load(std::memory_order_acquire)) [[unlikely]]
+    return_cached();
   drop_reference();
 }
 
 void WorkingMemory::retire() noexcept {
   retired_.store(true, std::memory_order_release);
-  if (caches_) caching_.trim();
+  return_cached();
   drop_reference();
+}
+
+void WorkingMemory::return_cached() noexcept {
+  if (caches_) caching_.trim();
+  if (cache_ != nullptr) cache_->trim();
 }
 
 void WorkingMemory::drop_reference() noexcept {

@@ -26,6 +26,9 @@ class WorkingMemory final : public Allocator {
   /// `limit`: most bytes in use.
   static Owner create(size_t limit, Allocator& upstream);
 
+  /// As above, over a cache of its own, which it returns when its owner lets go.
+  static Owner create(size_t limit, std::unique_ptr<Allocator> cache);
+
   [[nodiscard]] void* allocate(size_t nbytes, StreamRef stream) override;
   void deallocate(void* data, size_t nbytes, StreamRef stream) noexcept override;
   size_t trim() noexcept override { return caches_ ? caching_.trim() : limiting_.trim(); }
@@ -38,13 +41,17 @@ class WorkingMemory final : public Allocator {
   CUDAEXEC_API static int64_t live_count() noexcept;
 
  private:
-  WorkingMemory(size_t limit, Allocator& upstream, bool caches) noexcept;
+  WorkingMemory(size_t limit, Allocator& upstream, bool caches,
+                std::unique_ptr<Allocator> cache = nullptr) noexcept;
   ~WorkingMemory() override;
   /// The owner lets go: cached memory is returned at once, the rest when it comes back.
   void retire() noexcept;
   void drop_reference() noexcept;
 
+  void return_cached() noexcept;
+
   const bool caches_;
+  std::unique_ptr<Allocator> cache_;  // null, or the upstream of the limit
   LimitingAllocator limiting_;
   CachingAllocator caching_;  // unused where the upstream caches
   StatisticsAllocator statistics_;

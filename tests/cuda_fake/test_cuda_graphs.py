@@ -128,6 +128,14 @@ def test_a_replay_is_one_launch(gpu: FakeDriver, write: Callable[..., Path]) -> 
         assert names.count("cuGraphExecKernelNodeSetParams") == 2
         for i, y in enumerate(outputs):
             np.testing.assert_array_equal(host(y), (X + i) * 2 + 0.5)
+        # Outputs that are dropped serve the next call.
+        scale(inputs[5])
+        gpu.clear_calls()
+        y = scale(inputs[5])
+        assert gpu.calls("cuMemAllocFromPoolAsync", "cuGraphExecKernelNodeSetParams") == []
+        del y
+        assert gpu.calls("cuMemFreeAsync") == []
+        del outputs[-1]
         # The same address again: only the output's has changed.
         gpu.clear_calls()
         y = scale(inputs[5])
@@ -430,6 +438,7 @@ def test_trim_and_close_give_everything_back(gpu: FakeDriver, write: Callable[..
         scale, count = module.method("scale"), module.method("count")
         scale(X)
         count(X)
+        module.trim()
         before = alive()
         total = X.copy()
         for _ in range(5):
