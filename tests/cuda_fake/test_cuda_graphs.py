@@ -563,3 +563,26 @@ def test_memory_is_shared_by_graphs(
             used.append(module.memory_stats()["working_current"])
         assert graphs(module, "vary")["captures"] == 32
         assert used[-1] == used[0]
+
+
+def test_sessions(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+    """Each session has graphs over its own state: interleaved, reset, forked, closed."""
+    with cudaexec.load(write("COUNT"), cuda_graph=cudaexec.GraphOptions(warmup=1)) as module:
+        holders = [module, module.session(), module.session()]
+        totals = [np.zeros(4, np.float32) for _ in holders]
+        for i in range(5):
+            for k, holder in enumerate(holders):
+                totals[k] += X + 10 * k + i
+                found = holder.method("count")(X + 10 * k + i)
+                np.testing.assert_array_equal(found, totals[k] * 2)
+        assert [key["phase"] for key in graphs(module, "count")["keys"]] == ["replay"] * 3
+        holders[1].reset()
+        other = holders[2].fork()
+        np.testing.assert_array_equal(holders[1].method("count")(X), X * 2)
+        np.testing.assert_array_equal(other.method("count")(X), (totals[2] + X) * 2)
+        np.testing.assert_array_equal(holders[2].method("count")(X), (totals[2] + X) * 2)
+        holders[2].close()
+        np.testing.assert_array_equal(other.method("count")(X), (totals[2] + 2 * X) * 2)
+        np.testing.assert_array_equal(module.method("count")(X), (totals[0] + X) * 2)
+        assert len(graphs(module, "count")["keys"]) == 3
+        del other, holders, holder
