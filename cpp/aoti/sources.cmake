@@ -41,6 +41,7 @@ set(CUDAEXEC_AOTI_SOURCES
     aoti/shims/cuda_sort.cpp
     aoti/shims/device_guards.cpp
     aoti/shims/guard.cpp
+    aoti/shims/kv_attend.cpp
     aoti/shims/scalars.cpp
     aoti/shims/sleef_avx2.cpp
     aoti/shims/sleef_avx512.cpp

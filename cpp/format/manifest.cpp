@@ -104,6 +104,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   });
   json.if_there("weights", [&](const JsonCursor& weights) { parse_weights(weights, manifest); });
   json.if_there("aliases", [&](const JsonCursor& aliases) { parse_aliases(aliases, manifest); });
+  json.if_there("kv_cache", [&](const JsonCursor& kv) { manifest.kv_cache = parse_kv_cache(kv); });
   json.at("methods", [&](const JsonCursor& methods) {
     methods.each([&](const JsonCursor& method) {
       MethodSpec spec = parse_method_spec(method, manifest);

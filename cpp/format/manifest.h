@@ -12,6 +12,7 @@
 #include "base/export.h"
 #include "format/expression.h"
 #include "tensor/dtype.h"
+#include "tensor/kv_dtype.h"
 
 namespace cudaexec {
 
@@ -103,6 +104,27 @@ struct CodeVariant {
   std::vector<std::string> callouts;
 };
 
+/// One layer of the off-graph KV cache.
+struct KvLayerSpec {
+  int64_t id = 0;
+  int64_t batch = 1, heads = 1, head_dim = 1;
+  int64_t window = 0;    // of a ring: tokens that a query sees; 0: flat, all of them
+  int64_t capacity = 0;  // tokens; of a ring: window + the widest step - 1
+};
+
+struct KvCacheSpec {
+  KvDtype dtype = KvDtype::kBfloat16;
+  std::vector<KvLayerSpec> layers;  // ids differ
+};
+
+/// How a method uses the cache: every call is a step of all layers.
+struct KvMethodSpec {
+  Expression width;  // tokens that a call adds
+  int64_t max_width = 1;
+  std::optional<size_t> position_input;      // leaf that holds the tokens' positions
+  std::vector<std::string> position_states;  // FQNs of int64 state that counts the tokens seen
+};
+
 struct MethodSpec {
   std::string name;
   std::vector<CodeVariant> variants;
@@ -114,6 +136,7 @@ struct MethodSpec {
   std::vector<Guard> guards;
   Tree in_tree, out_tree;
   std::vector<ConstantSpec> constants;
+  std::optional<KvMethodSpec> kv;
 };
 
 struct BlobDigest {
@@ -128,6 +151,7 @@ struct Manifest {
   std::string weights_digest;                 // empty if there are no weights
   std::map<std::string, BlobDigest> weights;  // by storage key; tree hash, hex
   std::map<std::string, std::string> aliases;
+  std::optional<KvCacheSpec> kv_cache;
   std::vector<MethodSpec> methods;
 };
 

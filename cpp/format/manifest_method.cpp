@@ -41,6 +41,9 @@ class MethodSpecParser {
     parse_guards();
     parse_trees();
     parse_constants();
+    json_.if_there("kv", [&](const JsonCursor& kv) {
+      spec_.kv = parse_kv_method(kv, manifest_.kv_cache ? &*manifest_.kv_cache : nullptr, spec_);
+    });
     return std::move(spec_);
   }
 

@@ -20,6 +20,12 @@ bool is_operator_name(std::string_view name) noexcept;
 /// One method; `manifest` holds the code and weights that it may refer to.
 MethodSpec parse_method_spec(const JsonCursor& json, const Manifest& manifest);
 
+/// The program's KV cache.
+KvCacheSpec parse_kv_cache(const JsonCursor& json);
+/// A method's use of `cache` (null: the program has none); the rest of `method` is known.
+KvMethodSpec parse_kv_method(const JsonCursor& json, const KvCacheSpec* cache,
+                             const MethodSpec& method);
+
 Dtype parse_dtype(const JsonCursor& json);
 /// "cpu" or "cuda" as torch's device type.
 int32_t parse_device(const JsonCursor& json);

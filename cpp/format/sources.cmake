@@ -5,6 +5,7 @@ set(CUDAEXEC_FORMAT_SOURCES
     format/format_fault.cpp
     format/json_value.cpp
     format/manifest.cpp
+    format/manifest_kv.cpp
     format/manifest_method.cpp
     format/manifest_values.cpp
     format/mapped_file.cpp

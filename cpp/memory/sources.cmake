@@ -2,6 +2,7 @@
 set(CUDAEXEC_MEMORY_SOURCES
     memory/caching_allocator.cpp
     memory/cpu_allocator.cpp
+    memory/cpu_pages.cpp
     memory/limiting_allocator.cpp
     memory/statistics_allocator.cpp
 )

@@ -14,13 +14,6 @@ namespace {
 
 constexpr const char* kOp = "scaled dot product attention";
 
-const AttentionKernelSet& attention_kernels() {
-  for (const AttentionKernelSet* set : {&kAttentionAvx512, &kAttentionAvx2}) {
-    if (std::strcmp(set->name, gemm_kernels().name) == 0) return *set;
-  }
-  return kAttentionPortable;
-}
-
 void check_operands(const Tensor& query, const Tensor& key, const Tensor& value) {
   require_floating(kOp, "query", query);
   for (const auto& [name, t] : {std::pair("query", &query), {"key", &key}, {"value", &value}}) {
@@ -84,6 +77,13 @@ void add_elements(Acc* row, const void* mask, int64_t count, int64_t stride, Wid
 }
 
 }  // namespace
+
+const AttentionKernelSet& attention_kernels() noexcept {
+  for (const AttentionKernelSet* set : {&kAttentionAvx512, &kAttentionAvx2}) {
+    if (std::strcmp(set->name, gemm_kernels().name) == 0) return *set;
+  }
+  return kAttentionPortable;
+}
 
 template <typename Acc>
 void add_mask(Acc* row, const void* mask, Dtype dtype, int64_t count, int64_t stride,

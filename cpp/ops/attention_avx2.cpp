@@ -4,6 +4,6 @@
 
 namespace cudaexec::ops {
 
-const AttentionKernelSet kAttentionAvx2 = {"avx2", kFloats, kDoubles};
+const AttentionKernelSet kAttentionAvx2 = {"avx2", kFloats, kDoubles, widen_f8, narrow_f8};
 
 }  // namespace cudaexec::ops

@@ -102,6 +102,30 @@ void add(T* row, const T* other, int64_t count) {
   for (int64_t i = 0; i < count; ++i) row[i] += other[i];
 }
 
+void widen_f8(float* __restrict dst, const uint8_t* __restrict src, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t code = src[i];
+    // The bits are float32's with an exponent that is 120 too small, subnormal ones too.
+    const float value = float_of_bits((code & 0x7fu) << 20) * 0x1p120f;
+    const uint32_t magnitude = (code & 0x7fu) == 0x7fu ? 0x7fc00000u : bits_of_float(value);
+    dst[i] = float_of_bits(magnitude | (code & 0x80u) << 24);
+  }
+}
+
+void narrow_f8(uint8_t* __restrict dst, const float* __restrict src, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = bits_of_float(src[i]);
+    const uint32_t sign = bits >> 24 & 0x80u;
+    const uint32_t all = bits & 0x7fffffffu;
+    const uint32_t size = all > 0x43e00000u ? 0x43e00000u : all;  // 448
+    const uint32_t normal = (size + 0x7ffffu + (size >> 20 & 1u) - (120u << 23)) >> 20;
+    // Below 2^-6 the steps are 2^-9, those of floats from 2^14 on.
+    const uint32_t subnormal = bits_of_float(float_of_bits(size) + 16384.0f) - 0x46800000u;
+    const uint32_t code = size < 0x3c800000u ? subnormal : normal;
+    dst[i] = static_cast<uint8_t>(sign | (all > 0x7f800000u ? 0x7fu : code));
+  }
+}
+
 constexpr AttentionKernel<float> kFloats{largest<float>, exponentiate_floats, scale<float>,
                                          add<float>};
 constexpr AttentionKernel<double> kDoubles{largest<double>, exponentiate_doubles, scale<double>,

@@ -4,6 +4,6 @@
 
 namespace cudaexec::ops {
 
-const AttentionKernelSet kAttentionPortable = {"portable", kFloats, kDoubles};
+const AttentionKernelSet kAttentionPortable = {"portable", kFloats, kDoubles, widen_f8, narrow_f8};
 
 }  // namespace cudaexec::ops

@@ -30,6 +30,8 @@ set(CUDAEXEC_GEMM_SOURCES
     ops/gemm_portable.cpp
     ops/gemm_row.cpp
     ops/gemm_run.cpp
+    ops/kv_attention.cpp
+    ops/kv_attention_run.cpp
     ops/matmul.cpp
     ops/onednn_loader.cpp
     ops/pack_cache.cpp

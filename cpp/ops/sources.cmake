@@ -9,6 +9,7 @@ set(CUDAEXEC_OPS_SOURCES
     ops/grid.cpp
     ops/index.cpp
     ops/index_plan.cpp
+    ops/kv_step.cpp
     ops/layout.cpp
     ops/misc.cpp
     ops/operand.cpp

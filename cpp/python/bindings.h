@@ -21,6 +21,7 @@ void register_libraries(py::module_& m);
 void register_testing(py::module_& m);
 void register_cuda_testing(py::module_& m);  // after register_testing()
 void register_aoti_testing(py::module_& m);  // after register_testing()
+void register_kv_testing(py::module_& m);    // after register_testing() and register_ops()
 
 /// The C++ object behind `self`, an instance of the class bound for T or of a subclass.
 /// @throws py::cast_error if `self.__init__` was never run.

@@ -26,6 +26,7 @@ PYBIND11_MODULE(_core, m) {
   python::register_testing(m);
   python::register_cuda_testing(m);
   python::register_aoti_testing(m);
+  python::register_kv_testing(m);
   python::refuse_bare_objects(m);
 
   // Without this, threads that come back from the core while the interpreter exits end the process.

@@ -7,6 +7,7 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/bind_format.cpp
     python/bind_format_files.cpp
     python/bind_format_manifest.cpp
+    python/bind_kv_testing.cpp
     python/bind_log.cpp
     python/bind_binding.cpp
     python/bind_method.cpp

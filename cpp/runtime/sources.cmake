@@ -15,6 +15,10 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/graph_set.cpp
     runtime/graph_state.cpp
     runtime/input_check.cpp
+    runtime/kv_cache.cpp
+    runtime/kv_device.cpp
+    runtime/kv_layout.cpp
+    runtime/kv_pages.cpp
     runtime/method.cpp
     runtime/method_graphs.cpp
     runtime/module.cpp
