@@ -5,6 +5,8 @@ set(CUDAEXEC_DEVICE_CODE
     convolution.cu
     embedding.cu
     index.cu
+    kv_attention.cu
+    kv_matrix.cu
     nonzero.cu
     pool.cu
     random.cu

@@ -8,6 +8,7 @@
 
 #include "base/export.h"
 #include "device/device.h"
+#include "ops/kv_words.h"
 #include "tensor/kv_dtype.h"
 
 namespace cudaexec {
@@ -28,19 +29,6 @@ struct KvLayerView {
 
   [[nodiscard]] int64_t block() const noexcept { return int64_t{1} << block_shift; }
   [[nodiscard]] bool is_ring() const noexcept { return window != 0; }
-};
-
-/// On a GPU, in its memory: what the kernels of a step go by.
-struct KvDeviceWord {
-  uint32_t position;  // committed tokens before this step
-  uint32_t poisoned;  // a step came with other positions: nothing is written until the host knows
-};
-
-/// In page-locked host memory, written by the GPU.
-struct KvFault {
-  uint32_t raised;
-  uint32_t expected;  // position of the first step that came with others
-  int64_t found;
 };
 
 struct KvStep {

@@ -1,6 +1,7 @@
 """Calls operator shims as generated code does: with handles, through the C interface.
 
-Signatures are read from torch's own header, so a shim with another signature cannot pass.
+Signatures are read from torch's own header (of our own operators, from what export tells Inductor),
+so a shim with another signature cannot pass.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 
 import cudaexec
 from cudaexec import _core
+from cudaexec.export.kv_op import C_DECLARATIONS
 
 I64P = ctypes.POINTER(ctypes.c_int64)
 
@@ -54,6 +56,7 @@ def signatures() -> dict[str, list[tuple[str, str]]]:
     root = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
     headers = ("generated/c_shim_cpu.h", "generated/c_shim_cuda.h", "c/shim.h")
     text = "".join((root / header).read_text() for header in headers)
+    text += "".join(f"AOTI_TORCH_EXPORT {declaration}\n" for declaration in C_DECLARATIONS)
     text = re.sub(r"//[^\n]*", "", text)
     found = {}
     for name, parameters in re.findall(

@@ -7,6 +7,7 @@ set(CUDAEXEC_OPS_CUDA_SOURCES
     ops/cuda/device_tensor.cpp
     ops/cuda/embedding.cpp
     ops/cuda/index.cpp
+    ops/cuda/kv_attention.cpp
     ops/cuda/library_search.cpp
     ops/cuda/matmul.cpp
     ops/cuda/matmul_layout.cpp

@@ -1,5 +1,6 @@
 // Just enough of CUDA C++ for the files of cuda/ to be compiled by g++ and run on the CPU: a block
-// at a time, its threads as fibers that take turns at __syncthreads().
+// at a time, its threads as fibers that take turns at __syncthreads() and where a warp exchanges
+// registers.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,9 @@
 #define __forceinline__ inline
 #define __shared__ static
 
+struct uint2 {
+  unsigned x, y;
+};
 struct uint4 {
   unsigned x, y, z, w;
 };
@@ -38,6 +42,15 @@ struct Registration {
 /// Lets the other threads of the block come to the same place.
 void wait_for_block();
 
+/// Where the threads of the running thread's warp leave `nbytes` each for one another: the place of
+/// lane 0. Returns once all that have not ended have put theirs there.
+const void* exchange_bytes(const void* mine, size_t nbytes);
+/// What every lane of the warp gave, by lane; valid until the next exchange but one.
+template <typename T>
+const T* exchange(const T& mine) {
+  return static_cast<const T*>(exchange_bytes(&mine, sizeof(T)));
+}
+
 }  // namespace emulation
 
 #define threadIdx ::emulation::position.thread
@@ -46,6 +59,7 @@ void wait_for_block();
 #define gridDim ::emulation::position.grid_size
 
 inline void __syncthreads() { emulation::wait_for_block(); }
+inline void __threadfence_system() {}
 [[noreturn]] inline void __trap() { emulation::trap(); }
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);

@@ -1,7 +1,10 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +27,11 @@ Position position;
 namespace {
 
 constexpr size_t kStackNbytes = size_t{128} << 10;
+constexpr size_t kWarp = 32;
+constexpr size_t kExchangeNbytes = 64;  // of a lane, at most
+
+/// What a thread that does not run waits for.
+enum class Wait { kNothing, kBlock, kWarp };
 
 struct Kernel {
   const char* name;
@@ -40,6 +48,9 @@ struct Fiber {
   void* stack = nullptr;
   bool busy = false;
   bool broken = false;  // ended in the middle: starts anew
+  Wait wait = Wait::kNothing;
+  size_t rank = 0;       // in the block
+  size_t exchanges = 0;  // so far
   Index thread;
 };
 
@@ -50,6 +61,8 @@ struct Scheduler {
   Fiber* current = nullptr;
   Body body = nullptr;
   const void* arguments = nullptr;
+  // By warp, two places that exchanges use by turns: all have read one when the next is full.
+  std::vector<std::array<std::array<std::byte, kWarp * kExchangeNbytes>, 2>> exchanges;
 };
 
 Scheduler scheduler;
@@ -90,25 +103,43 @@ void resume(Fiber& fiber) {
 
 void run_block(const Index& size) {
   std::vector<Fiber*> waiting;
+  size_t rank = 0;
+  scheduler.exchanges.resize((size_t{size.x} * size.y * size.z + kWarp - 1) / kWarp);
   for (unsigned z = 0; z < size.z; ++z) {
     for (unsigned y = 0; y < size.y; ++y) {
       for (unsigned x = 0; x < size.x; ++x) {
         Fiber* fiber = free_fiber();
         fiber->busy = true;
         fiber->thread = {x, y, z};
+        fiber->rank = rank++;
+        fiber->exchanges = 0;
         resume(*fiber);
         if (fiber->busy) waiting.push_back(fiber);
       }
     }
   }
-  // Threads at a barrier go on together; those that have ended no longer count.
   while (!waiting.empty()) {
-    std::vector<Fiber*> still;
-    for (Fiber* fiber : waiting) {
-      resume(*fiber);
-      if (fiber->busy) still.push_back(fiber);
+    // Warps whose threads have all come to an exchange go on; else all threads wait for the block.
+    // Threads that have ended no longer count.
+    std::vector<Fiber*> ready;
+    for (size_t first = 0; first < waiting.size();) {
+      size_t end = first;
+      bool all = true;
+      for (; end < waiting.size() && waiting[end]->rank / kWarp == waiting[first]->rank / kWarp;
+           ++end) {
+        all = all && waiting[end]->wait == Wait::kWarp;
+      }
+      if (all) ready.insert(ready.end(), waiting.begin() + first, waiting.begin() + end);
+      first = end;
     }
-    waiting.swap(still);
+    if (ready.empty()) {
+      for (const Fiber* fiber : waiting) {
+        if (fiber->wait != Wait::kBlock) std::abort();  // a warp is divided between two barriers
+      }
+      ready = waiting;
+    }
+    for (Fiber* fiber : ready) resume(*fiber);
+    std::erase_if(waiting, [](const Fiber* fiber) { return !fiber->busy; });
   }
 }
 
@@ -153,9 +184,25 @@ void trap() {
   std::abort();
 }
 
-void wait_for_block() {
+namespace {
+
+void wait(Wait reason) {
   Fiber* self = scheduler.current;
+  self->wait = reason;
   swapcontext(&self->context, &scheduler.context);
+}
+
+}  // namespace
+
+void wait_for_block() { wait(Wait::kBlock); }
+
+const void* exchange_bytes(const void* mine, size_t nbytes) {
+  if (nbytes > kExchangeNbytes) std::abort();
+  Fiber* self = scheduler.current;
+  auto& place = scheduler.exchanges[self->rank / kWarp][self->exchanges++ % 2];
+  std::memcpy(place.data() + self->rank % kWarp * nbytes, mine, nbytes);
+  wait(Wait::kWarp);
+  return place.data();
 }
 
 }  // namespace emulation
