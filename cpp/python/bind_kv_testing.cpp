@@ -68,7 +68,7 @@ class TestCache {
     return std::make_unique<TestCache>(program_, std::make_unique<KvCache>(program_));
   }
   [[nodiscard]] int64_t position() const { return cache_->position(); }
-  [[nodiscard]] KvUsage usage() const { return cache_->usage(); }
+  [[nodiscard]] KvBytes usage() const { return cache_->usage(); }
   [[nodiscard]] const KvLayout& layout() const { return program_->layout(); }
   [[nodiscard]] const KvStep* step() const { return step_ ? &*step_ : nullptr; }
 
@@ -147,7 +147,7 @@ void register_kv_testing(py::module_& m) {
       .def_property_readonly("position", &TestCache::position)
       .def_property_readonly("usage",
                              [](const TestCache& self) {
-                               const KvUsage usage = self.usage();
+                               const KvBytes usage = self.usage();
                                return std::tuple(usage.reserved, usage.mapped, usage.used);
                              })
       .def_property_readonly("groups",

@@ -42,6 +42,7 @@ ByteCounts memory_stats(const PyModule& self) {
   fields["weights_device"] = stats.weights_device;
   fields["state"] = stats.state;
   fields["sessions"] = stats.sessions;
+  add_kv(fields, stats.kv);
   fields["working_current"] = stats.working_current;
   fields["working_peak"] = stats.working_peak;
   fields["cached"] = stats.cached;
@@ -94,6 +95,8 @@ void bind_state(Class& cls) {
           "weights_mapped (used in place from the file), weights_private, weights_device (on a "
           "GPU),\n"
           "state (mutable buffers of the module itself), sessions (those of all sessions),\n"
+          "kv_reserved, kv_mapped and kv_used (KV caches of all sessions and the module itself:\n"
+          "addresses, memory behind them, of these holding tokens),\n"
           "working_current, working_peak, cached (trim() returns it).")
       .def("trim", &trim, py::call_guard<BindingScope>(),
            "Returns cached memory to the system; gives the bytes released.\n\n"
@@ -109,6 +112,11 @@ void bind_state(Class& cls) {
           "sessions. A mutable buffer changes in the module itself; for its sessions the value is\n"
           "the initial one from now on: of new ones, of reset(), of a buffer not used yet.\n"
           "Raises WeightsError for unknown names, ShapeError, DtypeError, ClosedError.")
+      .def(
+          "reset", [](const PyModule& self) { without_gil([&] { self.core().reset(); }); },
+          "Gives the module's own mutable buffers their initial values and empties its KV "
+          "cache.\n\n"
+          "As Session.reset(). Raises ClosedError, OutOfMemory, DeviceError.")
       .def("manual_seed", &manual_seed<PyModule>, py::arg("seed"), kSeedDoc);
 }
 

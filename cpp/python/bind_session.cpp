@@ -12,6 +12,7 @@ ByteCounts memory_stats(const PySession& self) {
   tidy();
   ByteCounts fields;
   fields["state"] = without_gil([&] { return self.core().state_nbytes(); });
+  add_kv(fields, self.core().kv_nbytes());
   return fields;
 }
 
@@ -29,6 +30,7 @@ void bind_state(Class& cls) {
          "reset", [](const PySession& self) { without_gil([&] { self.core().reset(); }); },
          "Gives the mutable buffers their initial values: the file's, or load_weights()'s "
          "since.\n\n"
+         "A KV cache that the runtime keeps is empty then; its memory stays.\n"
          "It follows the calls so far, on a GPU in stream order, and later calls follow it. "
          "Random\n"
          "numbers go on where they are; manual_seed() starts them again.\n"
@@ -36,6 +38,7 @@ void bind_state(Class& cls) {
          "refuses a copy.")
       .def("fork", &fork, py::call_guard<BindingScope>(),
            "Another session that starts with copies of the buffers as they are now.\n\n"
+           "Tokens of a KV cache are shared until one of the two writes to their page.\n"
            "The two share nothing but weights; both continue the same sequence of random numbers,\n"
            "until one is seeded. Raises ClosedError, OutOfMemory, DeviceError.")
       .def("state_dict", &state_dict<PySession>, py::call_guard<BindingScope>(),
@@ -43,7 +46,10 @@ void bind_state(Class& cls) {
            "Buffers that no call has used yet have their initial value. Raises ClosedError.")
       .def("manual_seed", &manual_seed<PySession>, py::arg("seed"), kSeedDoc)
       .def("memory_stats", &memory_stats, py::call_guard<BindingScope>(),
-           "{'state': bytes of the mutable buffers that it has now}. Raises ClosedError.")
+           "Bytes of its own: state (mutable buffers), and of its KV cache kv_reserved "
+           "(addresses),\n"
+           "kv_mapped (memory behind them; pages that forks share count for each) and kv_used (of\n"
+           "these, holding tokens). Raises ClosedError.")
       .def("stats", &stats<PySession>,
            "How it was used.\n\n"
            "How it was used.\n\n"

@@ -112,6 +112,19 @@ std::shared_ptr<PyMethod> method(Surface& self, const TextArgument& name) {
 }
 
 template <typename Surface>
+void rewind(const Surface& self, int64_t position) {
+  without_gil([&] { self.core().rewind(position); });
+  tidy();
+}
+
+/// The fields of a memory_stats().
+inline void add_kv(ByteCounts& fields, const KvBytes& kv) {
+  fields["kv_reserved"] = kv.reserved;
+  fields["kv_mapped"] = kv.mapped;
+  fields["kv_used"] = kv.used;
+}
+
+template <typename Surface>
 void manual_seed(const Surface& self, const IntArgument& seed) {
   const std::string expected =
       str(Surface::kName, ".manual_seed: seed: expected an int from 0 to 2**64 - 1, ");
@@ -166,6 +179,16 @@ void bind_surface(py::class_<Surface, std::shared_ptr<Surface>>& cls) {
       .def_property_readonly(
           "bytes_per_session", [](const Surface& self) { return self.core().bytes_per_session(); },
           "Bytes of mutable buffers that one session owns, once calls have used all of them.")
+      .def_property_readonly(
+          "position", [](const Surface& self) { return self.core().position(); },
+          "Tokens in its KV cache. Raises NotSupported if the program has none that the runtime\n"
+          "keeps, ClosedError.")
+      .def("rewind", &rewind<Surface>, py::arg("position"), py::call_guard<BindingScope>(),
+           "Forgets the tokens of its KV cache from position on, after the calls so far.\n\n"
+           "The memory stays. Raises InputError if there are not as many tokens, or if a layer "
+           "with\n"
+           "a sliding window no longer has the tokens before it (then nothing has changed);\n"
+           "NotSupported if the program has no KV cache that the runtime keeps, ClosedError.")
       .def_property_readonly(
           "closed", [](const Surface& self) { return self.core().closed(); },
           "Whether it was closed.")

@@ -70,9 +70,9 @@ void KvCache::build() {
   }
 }
 
-KvUsage KvCache::usage() const noexcept {
+KvBytes KvCache::usage() const noexcept {
   const KvLayout& layout = program_->layout();
-  KvUsage usage;
+  KvBytes usage;
   for (size_t g = 0; g < pages_.size(); ++g) {
     const KvGroup& group = layout.groups[g];
     usage.reserved += pages_[g]->reserved_nbytes();
@@ -128,18 +128,15 @@ void KvCache::make_room(const KvGroup& group, KvPages& pages, int64_t width, Str
   });
 }
 
-void KvCache::commit() noexcept {
-  position_ = step_.position + step_.width;
-  if (device_ != nullptr) map_ahead();
-}
+void KvCache::commit() noexcept { position_ = step_.position + step_.width; }
 
-/// Maps the page that the next token needs while the GPU still works on this step. That it failed
-/// is the next step's business.
 void KvCache::map_ahead() noexcept {
+  if (device_ == nullptr) return;
+  const int64_t end = step_.position + step_.width;
   for (size_t g = 0; g < pages_.size(); ++g) {
     const KvGroup& group = program_->layout().groups[g];
-    const int64_t next = position() % group.slots;
-    if (next % group.block() != 0 || position() >= capacity()) continue;
+    const int64_t next = end % group.slots;
+    if (next % group.block() != 0 || end >= capacity()) continue;
     try {
       pages_[g]->ensure(static_cast<size_t>(next >> group.block_shift));
     } catch (const std::exception&) {

@@ -17,6 +17,7 @@
 #include "runtime/kv_device.h"
 #include "runtime/kv_layout.h"
 #include "runtime/kv_pages.h"
+#include "runtime/module.h"
 
 namespace cudaexec {
 
@@ -39,13 +40,6 @@ class CUDAEXEC_API KvProgram {
   KvLayout layout_;
 };
 
-/// Bytes.
-struct KvUsage {
-  size_t reserved = 0;  // of address space
-  size_t mapped = 0;    // memory behind it, pages shared with other sessions included
-  size_t used = 0;      // of these, holding tokens
-};
-
 /// One caller at a time, but position(). On a GPU the caller orders a step's stream behind all
 /// earlier steps, and has waited for all of them where it says so.
 class CUDAEXEC_API KvCache {
@@ -61,7 +55,7 @@ class CUDAEXEC_API KvCache {
   [[nodiscard]] int64_t position() const noexcept { return position_.load(); }
   /// The most tokens that fit; the largest int64 if all layers are rings.
   [[nodiscard]] int64_t capacity() const noexcept { return program_->layout().capacity; }
-  [[nodiscard]] KvUsage usage() const noexcept;
+  [[nodiscard]] KvBytes usage() const noexcept;
 
   /// Makes room for `width` > 0 tokens; what the run of the step needs, valid until the next call.
   /// `what` begins messages. Nothing that was committed changes if it throws.
@@ -70,6 +64,9 @@ class CUDAEXEC_API KvCache {
   const KvStep& prepare(int64_t width, StreamRef stream, const std::string& what);
   /// The last step; before the first one, its addresses.
   [[nodiscard]] const KvStep& step() const noexcept { return step_; }
+  /// On a GPU: gives the page that the token after this step needs memory, while the GPU works on
+  /// the step. That it failed is the next step's business.
+  void map_ahead() noexcept;
   /// The step is part of the history.
   void commit() noexcept;
   /// Throws InputError if the GPU has found a step's positions wrong; the cache is as before it.
@@ -89,7 +86,6 @@ class CUDAEXEC_API KvCache {
   void build();
   void require_usable(const std::string& what) const;
   void make_room(const KvGroup& group, KvPages& pages, int64_t width, StreamRef stream);
-  void map_ahead() noexcept;
 
   std::shared_ptr<KvProgram> program_;
   std::shared_ptr<PageBackend> backend_;

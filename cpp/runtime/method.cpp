@@ -101,6 +101,7 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
     run_on_container(
         inputs, symbols,
         {*state_->memory, state_->host_memory(), gpu.stream(), &gpu, &host_work, bound}, outputs);
+    if (method_.uses_kv) return outputs;  // its step has waited
     gpu.finish();
     host_work.wait();
     return outputs;
@@ -138,6 +139,10 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
       // Graphs of one container share memory, so each launch follows the others.
       use.emplace(*bound.uses, memory.stream, method_.uses_state || bound.graphs != nullptr);
     }
+    std::optional<KvCall> step;
+    if (method_.uses_kv) {
+      step.emplace(session_->kv(), method_.index, inputs, symbols, memory.stream);
+    }
     const auto run_plainly = [&] {
       method_.inputs.bind(inputs, symbols, bound.inputs, memory);
       run_bound(bound, first_run, memory.stream, memory.device);
@@ -152,6 +157,18 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
       run_plainly();
     }
     if (use) use->finish();
+    if (step) finish_step(*step, memory);
+  }
+
+  /// The step counts once it is known to have worked: where the call waits for its outputs, after
+  /// that.
+  static void finish_step(KvCall& step, const CallMemory& memory) {
+    if (memory.gpu != nullptr) {
+      step.map_ahead();
+      memory.gpu->finish();
+      memory.host_work->wait();
+    }
+    step.commit();
   }
 
   std::shared_ptr<ModuleState> state_;

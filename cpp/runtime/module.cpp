@@ -9,6 +9,15 @@
 #include "runtime/session.h"
 
 namespace cudaexec {
+namespace {
+
+void add(KvBytes& total, const KvBytes& more) noexcept {
+  total.reserved += more.reserved;
+  total.mapped += more.mapped;
+  total.used += more.used;
+}
+
+}  // namespace
 
 std::shared_ptr<Module> Module::load(const std::string& pte_path, const std::string& ptd_path,
                                      const std::string& device, const LoadOptions& options) {
@@ -40,6 +49,24 @@ std::unique_ptr<Session> Module::session() {
   return std::make_unique<Session>(state_, make_session(*state_));
 }
 
+int64_t Module::position() const {
+  const OpenModule open(*state_);
+  state_->session->kv().require();
+  return state_->session->kv().position();
+}
+
+void Module::rewind(int64_t position) {
+  const OpenModule open(*state_);
+  const SessionLock lock(*state_->session);
+  state_->session->rewind(position);
+}
+
+void Module::reset() {
+  const OpenModule open(*state_);
+  const SessionLock lock(*state_->session);
+  state_->session->reset();
+}
+
 size_t Module::bytes_per_session() const noexcept { return state_->bytes_per_session; }
 
 MemoryStats Module::memory_stats() const {
@@ -56,7 +83,11 @@ MemoryStats Module::memory_stats() const {
     }
   }
   stats.state = state_->session->nbytes();
-  for (const auto& session : state_->sessions.all()) stats.sessions += session->nbytes();
+  add(stats.kv, state_->session->kv().usage());
+  for (const auto& session : state_->sessions.all()) {
+    stats.sessions += session->nbytes();
+    add(stats.kv, session->kv().usage());
+  }
   stats.working_current = state_->memory->current();
   stats.working_peak = state_->memory->peak();
   stats.cached = state_->memory->cached();

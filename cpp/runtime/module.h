@@ -34,6 +34,13 @@ struct CallStream {
   std::optional<StreamRef> inputs;
 };
 
+/// Bytes of KV caches that the runtime keeps.
+struct KvBytes {
+  size_t reserved = 0;  // of address space
+  size_t mapped = 0;    // memory behind it; what forks share counts for each
+  size_t used = 0;      // of these, holding tokens
+};
+
 /// Bytes.
 struct MemoryStats {
   size_t weights_mapped = 0;   // weights used in place from the file
@@ -41,6 +48,7 @@ struct MemoryStats {
   size_t weights_device = 0;   // weights on a GPU, shared with everybody in the process
   size_t state = 0;            // mutable buffers of the Module's own session
   size_t sessions = 0;         // mutable buffers of all other sessions
+  KvBytes kv;                  // KV caches of all sessions
   size_t working_current = 0;  // outputs, intermediates and input copies alive, on its device
   size_t working_peak = 0;
   size_t cached = 0;  // kept for reuse; trim() returns it. On a GPU: by all programs of the process
@@ -66,6 +74,16 @@ class CUDAEXEC_API Module {
   [[nodiscard]] std::shared_ptr<Method> method(const std::string& name);
   /// A new session. The Module itself is its own default session. @throws ClosedError, OutOfMemory.
   [[nodiscard]] std::unique_ptr<Session> session();
+  /// Tokens in the KV cache of the Module's own session. Never waits for a call.
+  /// @throws NotSupported if the program has none, ClosedError.
+  [[nodiscard]] int64_t position() const;
+  /// Forgets the tokens of the Module's own session from `position` on, after the calls so far.
+  /// @throws InputError if there are not as many, or a ring no longer has its window; then nothing
+  /// changed. NotSupported, ClosedError.
+  void rewind(int64_t position);
+  /// Gives the mutable buffers of the Module's own session their initial values and empties its KV
+  /// cache; see Session::reset.
+  void reset();
   /// Bytes of mutable buffers that one session owns once all of them are in use; constant.
   [[nodiscard]] size_t bytes_per_session() const noexcept;
   [[nodiscard]] MemoryStats memory_stats() const;

@@ -52,7 +52,8 @@ MethodRuntime::MethodRuntime(const Program& program, size_t method_index,
                              Allocator& memory)
     : method(program.methods[method_index]),
       index(method_index),
-      uses_state(program.table.uses_state(method_index)),
+      uses_kv(method.spec.kv.has_value()),
+      uses_state(uses_kv || program.table.uses_state(method_index)),
       inputs(method.spec, program.pte_path, program.device),
       outputs(method.spec, program.pte_path) {
   if (method.code == nullptr) return;
@@ -129,6 +130,7 @@ ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& loa
       host(loaded->gpu != nullptr ? WorkingMemory::create(0) : nullptr),
       program(std::move(loaded)),
       weights(std::make_shared<WeightSet>(WeightSet{program->weights})),
+      kv(make_kv_use(*program)),
       sessions(program->methods.size()),
       bytes_per_session(state_nbytes(*program)) {
   check_graph_options(options.graphs, *program);
@@ -136,7 +138,7 @@ ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& loa
   for (size_t i = 0; i < program->methods.size(); ++i) {
     methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights, options, *memory));
   }
-  session = std::make_shared<SessionState>(program->table, weights, program->gpu);
+  session = std::make_shared<SessionState>(program->table, weights, program->gpu, kv.get());
   if (program->gpu == nullptr) return;
   const SessionLock lock(*session);
   for (const auto& method : methods) {
@@ -188,7 +190,7 @@ std::shared_ptr<SessionState> make_session(ModuleState& state) {
     }
   };
   std::shared_ptr<SessionState> session(
-      new SessionState(state.program->table, state.weights, state.program->gpu),
+      new SessionState(state.program->table, state.weights, state.program->gpu, state.kv.get()),
       Remove{state.sessions});
   state.sessions.add(session);
   return session;

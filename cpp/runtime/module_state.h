@@ -10,6 +10,7 @@
 #include "runtime/call_gate.h"
 #include "runtime/container_pool.h"
 #include "runtime/input_check.h"
+#include "runtime/kv_session.h"
 #include "runtime/method_graphs.h"
 #include "runtime/outputs.h"
 #include "runtime/program.h"
@@ -26,7 +27,8 @@ struct MethodRuntime {
 
   const ProgramMethod& method;
   const size_t index;
-  const bool uses_state;
+  const bool uses_kv;
+  const bool uses_state;  // the KV cache counts
   const InputCheck inputs;
   const OutputPlan outputs;
   std::unique_ptr<MethodGraphs> graphs;  // null where calls never become CUDA graphs
@@ -75,6 +77,7 @@ struct ModuleState {
   WorkingMemory::Owner host;         // null on the CPU
   std::unique_ptr<Program> program;
   WeightStore weights;
+  std::unique_ptr<const KvUse> kv;  // null without a KV cache
   std::vector<std::unique_ptr<MethodRuntime>> methods;
   std::shared_ptr<SessionState> session;  // the Module's own
   SessionList sessions;                   // the others

@@ -4,6 +4,8 @@
 #include <sys/utsname.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <span>
 #include <utility>
 
 #include "aoti/container.h"
@@ -69,6 +71,7 @@ class Loader {
     manifest_ = parse_manifest(text, pte_->path());
     program_->has_manifest = true;
     program_->producer = manifest_.producer;
+    program_->kv_cache = manifest_.kv_cache;
     source_.blobs = manifest_.weights;
     source_.aliases = manifest_.aliases;
     for (MethodSpec& spec : manifest_.methods) {
@@ -177,6 +180,7 @@ class Loader {
       verify_code(key, *blob);
       code = open_or_refuse(method, *blob);
     }
+    check_kv(method, *blob);
     method.code = code;
     if (method.dense && method.code != nullptr &&
         Container(method.code, program_->device).constants().empty()) {
@@ -198,6 +202,19 @@ class Loader {
                           "' has ", blob.bytes.size(), " bytes and SHA-256 ", found, "; expected ",
                           recorded->second.nbytes, " and ", recorded->second.digest,
                           "; the file is damaged"));
+  }
+
+  /// Code that calls for a KV cache needs the manifest's word on it.
+  void check_kv(const ProgramMethod& method, const FileBlob& blob) const {
+    if (method.spec.kv || method.code == nullptr) return;
+    for (const char* name : {"aoti_torch_cpu_kv_attend", "aoti_torch_cuda_kv_attend"}) {
+      const std::span<const std::byte> image = blob.bytes;
+      if (::memmem(image.data(), image.size(), name, std::strlen(name)) == nullptr) continue;
+      throw FormatError(str(pte_->path(), ": method '", method.spec.name, "': its code calls ",
+                            name,
+                            ", and the manifest describes no KV cache for it; the file is damaged, "
+                            "export it again"));
+    }
   }
 
   /// A library that can never be opened here refuses its method; any other failure ends the load.

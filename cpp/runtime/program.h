@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Program {
   Device device;              // where all methods run
   CudaDevice* gpu = nullptr;  // the same; null on the CPU
   std::map<std::string, std::string> producer;
+  std::optional<KvCacheSpec> kv_cache;  // of a manifest
   std::vector<ProgramMethod> methods;
   WeightTable table;                // its `methods` are in step with `methods`
   std::vector<StoragePtr> weights;  // one per table entry

@@ -37,6 +37,23 @@ void Session::reset() {
   session_->reset();
 }
 
+int64_t Session::position() const {
+  const OpenSession open(*module_, *session_);
+  session_->kv().require();
+  return session_->kv().position();
+}
+
+void Session::rewind(int64_t position) {
+  const OpenSession open(*module_, *session_);
+  const SessionLock lock(*session_);
+  session_->rewind(position);
+}
+
+KvBytes Session::kv_nbytes() const {
+  const OpenSession open(*module_, *session_);
+  return session_->kv().usage();
+}
+
 std::unique_ptr<Session> Session::fork() const {
   const OpenModule open_module(*module_);
   const OpenSession open(*module_, *session_);

@@ -33,10 +33,17 @@ class CUDAEXEC_API Session {
   /// Starts the sequence of `seed` for the random numbers of this session. @throws ClosedError.
   void manual_seed(uint64_t seed);
   /// Gives the mutable buffers their initial values: those of the file, or that load_weights()
-  /// gave them since. In place, after the calls so far (on a GPU in stream order) and before later
-  /// ones. Random numbers go on. @throws ClosedError, OutOfMemory; then nothing changed.
-  /// DeviceError where the GPU refuses a copy.
+  /// gave them since, and empties the KV cache. In place, after the calls so far (on a GPU in
+  /// stream order) and before later ones. Random numbers go on. @throws ClosedError, OutOfMemory;
+  /// then nothing changed. DeviceError where the GPU refuses a copy.
   void reset();
+  /// Tokens in its KV cache. Never waits for a call.
+  /// @throws NotSupported if the program has none that the runtime keeps, ClosedError.
+  [[nodiscard]] int64_t position() const;
+  /// Forgets the tokens from `position` on, after the calls so far; memory stays.
+  /// @throws InputError if there are not as many, or a ring no longer has the window before it;
+  /// then nothing changed. NotSupported as above, ClosedError.
+  void rewind(int64_t position);
   /// Another session with copies of the current buffers, at the same place of the random numbers.
   /// @throws ClosedError, OutOfMemory, DeviceError; then there is none.
   [[nodiscard]] std::unique_ptr<Session> fork() const;
@@ -48,6 +55,8 @@ class CUDAEXEC_API Session {
   [[nodiscard]] size_t bytes_per_session() const noexcept;
   /// Bytes of the buffers that it has now. @throws ClosedError.
   [[nodiscard]] size_t state_nbytes() const;
+  /// Bytes of its KV cache. Never waits for a call. @throws ClosedError.
+  [[nodiscard]] KvBytes kv_nbytes() const;
   /// Calls by method: JSON text.
   [[nodiscard]] std::string describe_json() const;
 

@@ -46,13 +46,15 @@ StoragePtr clone_buffer(const Storage& source, CudaDevice* gpu) {
                          std::make_shared<StoragePtr>(owner), owner->stream());
 }
 
-SessionState::SessionState(const WeightTable& table, const WeightStore& weights, CudaDevice* gpu)
+SessionState::SessionState(const WeightTable& table, const WeightStore& weights, CudaDevice* gpu,
+                           const KvUse* kv)
     : table_(table),
       weights_(weights),
       gpu_(gpu),
       counters_(table.methods.size()),
       buffers_(table.entries.size()),
       uses_(gpu != nullptr ? std::make_shared<StreamUses>(*gpu) : nullptr),
+      kv_(kv, *this),
       containers_(table.methods.size()) {}
 
 SessionState::~SessionState() { close(); }
@@ -61,6 +63,7 @@ void SessionState::close() noexcept {
   (void)gate_.close();
   const std::lock_guard lock(mutex_);  // a second closer waits until everything is freed
   drop_containers();
+  kv_.close();
   for (StoragePtr& buffer : buffers_) buffer = StoragePtr();
   nbytes_.store(0);
 }
@@ -99,6 +102,12 @@ BoundContainer& SessionState::container(size_t index, const MethodCode& code) {
 void SessionState::set_buffer(size_t entry, StoragePtr buffer) noexcept {
   nbytes_.fetch_add(buffer->nbytes() - (buffers_[entry] ? buffers_[entry]->nbytes() : 0));
   buffers_[entry] = std::move(buffer);
+  kv_.mark_stale();
+}
+
+void SessionState::rewind(int64_t position) {
+  if (uses_ != nullptr) uses_->wait();
+  kv_.rewind(position);
 }
 
 void SessionState::reset() {
@@ -108,6 +117,12 @@ void SessionState::reset() {
     reset_on_gpu(*initial);
   }
   reset_on_host(*initial);
+  wait_for_kv();
+  kv_.reset();
+}
+
+void SessionState::wait_for_kv() noexcept {
+  if (uses_ != nullptr && kv_.is_in_use()) uses_->wait();
 }
 
 void SessionState::reset_on_host(const WeightSet& initial) noexcept {
@@ -166,6 +181,8 @@ void SessionState::copy_to(SessionState& copy) {
     copy.set_buffer(i, clone_buffer(*buffers_[i], table_.entries[i].on_gpu ? gpu_ : nullptr));
   }
   if (use) use->finish();
+  wait_for_kv();
+  kv_.fork_to(copy.kv_);
   copy.random_.copy_from(random_);
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/bound_container.h"
 #include "runtime/call_gate.h"
 #include "runtime/container_pool.h"
+#include "runtime/kv_session.h"
 
 namespace cudaexec {
 
@@ -26,9 +27,10 @@ struct CallCounts {
 
 class SessionState {
  public:
-  /// `table` and `weights` must outlive it. Buffers are copied from the weights on first use, to
-  /// `gpu` (null on the CPU) where they belong there.
-  SessionState(const WeightTable& table, const WeightStore& weights, CudaDevice* gpu);
+  /// `table`, `weights` and `kv` (null without a KV cache) must outlive it. Buffers are copied from
+  /// the weights on first use, to `gpu` (null on the CPU) where they belong there.
+  SessionState(const WeightTable& table, const WeightStore& weights, CudaDevice* gpu,
+               const KvUse* kv);
   ~SessionState();
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
@@ -79,6 +81,10 @@ class SessionState {
   void drop_containers() noexcept;
   /// On a GPU: where its buffers are in use; else null.
   [[nodiscard]] const std::shared_ptr<StreamUses>& uses() const noexcept { return uses_; }
+  /// Its KV cache; see there what may be called without the lock.
+  [[nodiscard]] KvSession& kv() noexcept { return kv_; }
+  /// Forgets the tokens of the KV cache from `position` on, after the calls so far.
+  void rewind(int64_t position);
 
  private:
   friend class SessionLock;
@@ -88,6 +94,7 @@ class SessionState {
   };
   void drop_container(size_t method) noexcept;
   void wait_for_host_buffers() noexcept;
+  void wait_for_kv() noexcept;
   void reset_on_host(const WeightSet& initial) noexcept;
   void reset_on_gpu(const WeightSet& initial);
 
@@ -102,6 +109,7 @@ class SessionState {
   std::vector<StoragePtr> buffers_;  // by entry
   std::atomic<size_t> nbytes_{0};
   std::shared_ptr<StreamUses> uses_;
+  KvSession kv_;
   std::vector<std::unique_ptr<BoundContainer>> containers_;  // by method
 };
 

@@ -19,6 +19,7 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/kv_device.cpp
     runtime/kv_layout.cpp
     runtime/kv_pages.cpp
+    runtime/kv_session.cpp
     runtime/method.cpp
     runtime/method_graphs.cpp
     runtime/module.cpp
