@@ -164,6 +164,8 @@ class Module:
 
         weights_mapped (used in place from the file), weights_private, weights_device (on a GPU),
         state (mutable buffers of the module itself), sessions (those of all sessions),
+        kv_reserved, kv_mapped and kv_used (KV caches of all sessions and the module itself:
+        addresses, memory behind them, of these holding tokens),
         working_current, working_peak, cached (trim() returns it).
         """
 
@@ -177,6 +179,26 @@ class Module:
     @property
     def methods(self) -> list[str]:
         """Names of the methods, in the order of export."""
+
+    @property
+    def position(self) -> int:
+        """Tokens in its KV cache. Raises NotSupported if the program has none that the runtime
+        keeps, ClosedError.
+        """
+
+    def reset(self) -> None:
+        """Gives the module's own mutable buffers their initial values and empties its KV cache.
+
+        As Session.reset(). Raises ClosedError, OutOfMemory, DeviceError.
+        """
+
+    def rewind(self, position: int) -> None:
+        """Forgets the tokens of its KV cache from position on, after the calls so far.
+
+        The memory stays. Raises InputError if there are not as many tokens, or if a layer with
+        a sliding window no longer has the tokens before it (then nothing has changed);
+        NotSupported if the program has no KV cache that the runtime keeps, ClosedError.
+        """
 
     def session(self) -> Session:
         """A new Session: mutable buffers and random numbers of its own, the same weights.
@@ -235,6 +257,7 @@ class Session:
     def fork(self) -> Session:
         """Another session that starts with copies of the buffers as they are now.
 
+        Tokens of a KV cache are shared until one of the two writes to their page.
         The two share nothing but weights; both continue the same sequence of random numbers,
         until one is seeded. Raises ClosedError, OutOfMemory, DeviceError.
         """
@@ -269,7 +292,10 @@ class Session:
         """
 
     def memory_stats(self) -> dict[str, int]:
-        """{'state': bytes of the mutable buffers that it has now}. Raises ClosedError."""
+        """Bytes of its own: state (mutable buffers), and of its KV cache kv_reserved (addresses),
+        kv_mapped (memory behind them; pages that forks share count for each) and kv_used (of
+        these, holding tokens). Raises ClosedError.
+        """
 
     def method(self, name: str) -> Method:
         """The method of that name.
@@ -282,13 +308,28 @@ class Session:
     def methods(self) -> list[str]:
         """Names of the methods, in the order of export."""
 
+    @property
+    def position(self) -> int:
+        """Tokens in its KV cache. Raises NotSupported if the program has none that the runtime
+        keeps, ClosedError.
+        """
+
     def reset(self) -> None:
         """Gives the mutable buffers their initial values: the file's, or load_weights()'s since.
 
+        A KV cache that the runtime keeps is empty then; its memory stays.
         It follows the calls so far, on a GPU in stream order, and later calls follow it. Random
         numbers go on where they are; manual_seed() starts them again.
         Raises ClosedError or OutOfMemory, then nothing has changed; DeviceError where the GPU
         refuses a copy.
+        """
+
+    def rewind(self, position: int) -> None:
+        """Forgets the tokens of its KV cache from position on, after the calls so far.
+
+        The memory stays. Raises InputError if there are not as many tokens, or if a layer with
+        a sliding window no longer has the tokens before it (then nothing has changed);
+        NotSupported if the program has no KV cache that the runtime keeps, ClosedError.
         """
 
     def state_dict(self) -> dict[str, Tensor]:
