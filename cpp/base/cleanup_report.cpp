@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/fork_mutex.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -11,7 +12,7 @@ namespace cudaexec {
 namespace {
 
 struct Queue {
-  std::mutex mutex;
+  ForkMutex mutex;
   CleanupReports waiting;
   std::atomic<bool> any{false};
 };

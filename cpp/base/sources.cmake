@@ -4,6 +4,7 @@ set(CUDAEXEC_BASE_SOURCES
     base/error.cpp
     base/log.cpp
     base/fault.cpp
+    base/fork_mutex.cpp
     base/sha256.cpp
     base/tree_hash.cpp
     base/words.cpp

@@ -3,9 +3,9 @@
 
 #include <array>
 #include <cstddef>
-#include <mutex>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "memory/allocator.h"
 
 namespace cudaexec {
@@ -47,7 +47,7 @@ class CUDAEXEC_API CachingAllocator final : public Allocator {
 
   Allocator& upstream_;
   const size_t max_cached_;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   size_t cached_ = 0;
   std::array<FreeBlock*, kClasses> free_{};
 };

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <vector>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "device/cuda/cuda_device.h"
 #include "memory/allocator.h"
 
@@ -44,7 +44,7 @@ class CUDAEXEC_API CudaBlockCache final : public Allocator {
 
   CudaDevice& device_;
   Allocator& upstream_;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::vector<Block> blocks_;  // room for kMostBlocks; the newest last
 };
 

@@ -9,6 +9,7 @@
 #include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 #include "device/cuda/check.h"
 
@@ -154,7 +155,7 @@ namespace {
 constexpr size_t kMaxDevices = 64;
 
 struct Pools {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::array<std::unique_ptr<CudaPoolAllocator>, kMaxDevices> owned;
   std::array<std::atomic<CudaPoolAllocator*>, kMaxDevices> pools{};
 };

@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <vector>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/handles.h"
 #include "memory/allocator.h"
@@ -52,7 +52,7 @@ class CUDAEXEC_API CudaPoolAllocator final : public Allocator {
 
   CudaDevice& device_;
   cuda::MemoryPoolHandle pool_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<Deferred> deferred_;
   std::atomic<size_t> deferred_count_{0};
 };

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 #include "base/version.h"
 
@@ -55,7 +56,7 @@ const OnednnFunctions* open_library(const std::string& path) {
 
 const OnednnFunctions* onednn_functions() {
   static std::atomic<const OnednnFunctions*> opened{nullptr};
-  static std::mutex opening;
+  static ForkMutex opening;
   const OnednnFunctions* functions = opened.load(std::memory_order_acquire);
   if (functions != nullptr) return functions;
   const std::lock_guard lock(opening);

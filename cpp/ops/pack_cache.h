@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "tensor/dims.h"
 #include "tensor/storage.h"
 
@@ -64,7 +64,7 @@ class CUDAEXEC_API PackCache : public StorageAttachment {
   [[nodiscard]] PackedForm* find(std::span<const int64_t> key) const noexcept;
 
   std::atomic<Entry*> entries_{nullptr};
-  std::mutex making_;
+  ForkMutex making_;
 };
 
 /// First number of a key, so that kinds do not meet.

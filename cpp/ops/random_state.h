@@ -5,9 +5,9 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 
 namespace cudaexec {
 
@@ -36,7 +36,7 @@ class CUDAEXEC_API RandomState {
   static RandomState& current();
 
  private:
-  std::mutex mutex_;
+  ForkMutex mutex_;
   uint64_t seed_;
   uint64_t next_ = 0;
 };

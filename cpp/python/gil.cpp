@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_mutex.h"
+
 namespace cudaexec::python {
 namespace {
 
@@ -42,7 +44,7 @@ ExitGate& exit_gate = ExitGate::instance();
 // References that threads without the GIL could not drop.
 struct Orphans {
   std::atomic<bool> any{false};
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<PyObject*> objects;
 };
 Orphans& orphans = *new Orphans;  // deleters may come as late as they like

@@ -4,10 +4,15 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/fork_mutex.h"
+
 namespace cudaexec {
 
-class CallGate {
+class CallGate : private ForkMember {
  public:
+  CallGate() = default;
+  ~CallGate() = default;
+
   /// False once closed; otherwise leave() must follow.
   [[nodiscard]] bool enter() noexcept {
     if ((state_.fetch_add(1, std::memory_order_acquire) & kClosed) == 0) [[likely]]
@@ -32,6 +37,10 @@ class CallGate {
   }
 
  private:
+  /// Calls of the parent's other threads are not in flight here, and fork() is not called inside
+  /// one.
+  void in_child(bool) noexcept override { state_.fetch_and(kClosed, std::memory_order_relaxed); }
+
   static constexpr uint32_t kClosed = 1u << 31;
   std::atomic<uint32_t> state_{0};
 };

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/fork_mutex.h"
 #include "runtime/graph_set.h"
 
 namespace cudaexec {
@@ -17,7 +18,7 @@ void WeightStore::set(std::shared_ptr<const WeightSet> weights) noexcept {
   identity_.store(current_.get(), std::memory_order_release);
 }
 
-void run_bound(BoundContainer& bound, std::mutex& first_run, StreamRef stream,
+void run_bound(BoundContainer& bound, ForkMutex& first_run, StreamRef stream,
                Allocator& allocator) {
   if (bound.has_run) [[likely]] {
     bound.container->run(bound.inputs, bound.outputs, stream, allocator);

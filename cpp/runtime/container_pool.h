@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "runtime/bound_container.h"
 
 namespace cudaexec {
@@ -25,17 +25,16 @@ class WeightStore {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::shared_ptr<const WeightSet> current_;
   std::atomic<const WeightSet*> identity_;
 };
 
 /// Runs `bound` on its own inputs and outputs. The first run of a container folds constants and
 /// sets up what the library's containers share, so it happens alone (`first_run`).
-void run_bound(BoundContainer& bound, std::mutex& first_run, StreamRef stream,
-               Allocator& allocator);
+void run_bound(BoundContainer& bound, ForkMutex& first_run, StreamRef stream, Allocator& allocator);
 
-class ContainerPool {
+class ContainerPool : private ForkMember {
  public:
   /// Both must outlive it.
   ContainerPool(const MethodCode& code, const WeightStore& weights) noexcept
@@ -50,15 +49,18 @@ class ContainerPool {
   void shrink(size_t keep);
   /// Containers alive, idle and lent.
   [[nodiscard]] size_t size() const noexcept;
-  [[nodiscard]] std::mutex& first_run() noexcept { return first_run_; }
+  [[nodiscard]] ForkMutex& first_run() noexcept { return first_run_; }
 
  private:
+  /// Lent containers stay in the middle of their calls: nobody gives them back.
+  void in_child(bool) noexcept override { alive_ = idle_.size(); }
+
   const MethodCode& code_;
   const WeightStore& weights_;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::vector<std::unique_ptr<BoundContainer>> idle_;  // has room for all that are alive
   size_t alive_ = 0;                                   // idle and lent
-  std::mutex first_run_;
+  ForkMutex first_run_;
 };
 
 /// A container lent to the calling scope.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 #include "device/thread_pool.h"
 #include "runtime/bound_outputs.h"
@@ -124,7 +125,7 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
     run_on(bound, method_.first_run, inputs, symbols, memory, outputs);
   }
 
-  void run_on(BoundContainer& bound, std::mutex& first_run, std::span<Value> inputs,
+  void run_on(BoundContainer& bound, ForkMutex& first_run, std::span<Value> inputs,
               const Dims& symbols, const CallMemory& memory, std::vector<Value>& outputs) {
     const ClearBuffers clear(bound);
     // Borrowed memory is recognised without this list; what is left are outputs of earlier calls.
@@ -186,13 +187,18 @@ class MethodBinding final : public Binding {
 
   void run(const CallStream& where) override {
     const std::lock_guard lock(mutex_);
+    if (mutex_.interrupted()) {
+      throw SessionBusy(str("method '", method_->spec().name,
+                            "': the binding was in use by another thread when this process was "
+                            "forked; make another one"));
+    }
     scratch_ = inputs_;  // a call consumes its inputs
     (void)method_->call_into(scratch_, where, outputs_.get());
   }
 
  private:
   std::shared_ptr<ModuleMethod> method_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<Value> inputs_, scratch_;
   std::shared_ptr<BoundOutputs> outputs_ = std::make_shared<BoundOutputs>();
 };

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "format/manifest.h"
 #include "runtime/graph_key.h"
 #include "runtime/graph_state.h"
@@ -22,7 +22,7 @@ struct GraphStats {
   std::atomic<GraphPhase> phase{GraphPhase::kEager};
   std::atomic<uint64_t> calls{0}, captures{0}, replays{0};
   std::atomic<size_t> nbytes{0};  // pinned
-  std::mutex mutex;
+  ForkMutex mutex;
   std::string reason;  // under the mutex
 };
 
@@ -59,7 +59,7 @@ class MethodGraphs {
   const MethodSpec& spec_;
   const std::string refusal_;
   Totals totals_;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   mutable std::vector<std::weak_ptr<GraphStats>> stats_;
   std::optional<GraphKey> only_;
 };

@@ -3,10 +3,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "runtime/call_gate.h"
 #include "runtime/container_pool.h"
 #include "runtime/input_check.h"
@@ -34,7 +34,7 @@ struct MethodRuntime {
   std::unique_ptr<MethodGraphs> graphs;  // null where calls never become CUDA graphs
   std::unique_ptr<MethodCode> code;      // null for constant and refused methods
   std::unique_ptr<ContainerPool> pool;   // of methods without state
-  std::mutex first_run;                  // of methods with state
+  ForkMutex first_run;                   // of methods with state
 };
 
 /// The sessions of a module besides its own, and what is left of ended ones. Thread-safe.
@@ -53,7 +53,7 @@ class SessionList {
   [[nodiscard]] CallCounts counts(size_t method) const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::map<const SessionState*, std::weak_ptr<SessionState>> alive_;
   std::vector<CallCounts> ended_;  // by method
 };
@@ -82,7 +82,7 @@ struct ModuleState {
   std::shared_ptr<SessionState> session;  // the Module's own
   SessionList sessions;                   // the others
   const size_t bytes_per_session;         // of all mutable buffers
-  std::mutex update;                      // held by load_weights()
+  ForkMutex update;                       // held by load_weights()
 };
 
 /// One more session: it is in state.sessions while it lives, and must not outlive `state`.

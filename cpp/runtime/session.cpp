@@ -33,7 +33,7 @@ void Session::manual_seed(uint64_t seed) {
 
 void Session::reset() {
   const OpenSession open(*module_, *session_);
-  const SessionLock lock(*session_);
+  const SessionLock lock(*session_, SessionLock::Mend{});
   session_->reset();
 }
 

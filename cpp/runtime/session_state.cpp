@@ -62,6 +62,7 @@ SessionState::~SessionState() { close(); }
 void SessionState::close() noexcept {
   (void)gate_.close();
   const std::lock_guard lock(mutex_);  // a second closer waits until everything is freed
+  if (mutex_.interrupted()) abandon_containers();
   drop_containers();
   kv_.close();
   for (StoragePtr& buffer : buffers_) buffer = StoragePtr();
@@ -191,6 +192,15 @@ void SessionState::drop_container(size_t method) noexcept {
   containers_[method].reset();
 }
 
+/// In a forked child, where some may be in the middle of a call of another thread: they stay as
+/// they are, unused.
+void SessionState::abandon_containers() noexcept {
+  for (size_t i = 0; i < containers_.size(); ++i) {
+    (void)containers_[i].release();
+    drop_container(i);
+  }
+}
+
 void SessionState::drop_containers() noexcept {
   if (uses_ != nullptr) uses_->wait();
   for (size_t i = 0; i < containers_.size(); ++i) drop_container(i);
@@ -198,6 +208,7 @@ void SessionState::drop_containers() noexcept {
 
 void SessionState::drop_graphs() {
   const std::lock_guard lock(mutex_);
+  if (mutex_.interrupted()) return;
   for (const auto& container : containers_) {
     if (container != nullptr) container->drop_graphs();
   }
@@ -205,6 +216,7 @@ void SessionState::drop_graphs() {
 
 void SessionState::drop_outdated() noexcept {
   const std::lock_guard lock(mutex_);
+  if (mutex_.interrupted()) return;
   for (size_t i = 0; i < containers_.size(); ++i) {
     const auto& container = containers_[i];
     if (container == nullptr || weights_.is_current(container->weights.get())) continue;
@@ -213,18 +225,36 @@ void SessionState::drop_outdated() noexcept {
   }
 }
 
-SessionLock::SessionLock(SessionState& session) : session_(session) {
-  if (session.owner_.load(std::memory_order_relaxed) == std::this_thread::get_id()) [[unlikely]] {
+void SessionLock::lock() {
+  if (session_.owner_.is_this_thread()) [[unlikely]] {
     throw SessionBusy(
         "the session is in use by this very thread: a call cannot use its own session; make another"
         " session, or wait until the call is over");
   }
-  session.mutex_.lock();
-  session.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  session_.mutex_.lock();
+}
+
+SessionLock::SessionLock(SessionState& session) : session_(session) {
+  lock();
+  if (session.mutex_.interrupted()) [[unlikely]] {
+    session.mutex_.unlock();
+    throw SessionBusy(
+        "the session was in use by another thread when this process was forked, so its mutable "
+        "buffers may be half written; reset() it, make another session, or fork while no thread "
+        "uses it");
+  }
+  session.owner_.set();
+}
+
+SessionLock::SessionLock(SessionState& session, Mend) : session_(session) {
+  lock();
+  if (session.mutex_.interrupted()) session.abandon_containers();
+  session.mutex_.mend();
+  session.owner_.set();
 }
 
 SessionLock::~SessionLock() {
-  session_.owner_.store(std::thread::id(), std::memory_order_relaxed);
+  session_.owner_.clear();
   session_.mutex_.unlock();
 }
 

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "ops/random_state.h"
 #include "runtime/bound_container.h"
 #include "runtime/call_gate.h"
@@ -88,11 +88,27 @@ class SessionState {
 
  private:
   friend class SessionLock;
+  /// The thread that holds the lock. In a forked child another one may get its id.
+  class Owner : private ForkMember {
+   public:
+    Owner() = default;
+    ~Owner() = default;
+    void set() noexcept { id_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+    void clear() noexcept { id_.store({}, std::memory_order_relaxed); }
+    [[nodiscard]] bool is_this_thread() const noexcept {
+      return id_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    }
+
+   private:
+    void in_child(bool) noexcept override { clear(); }
+    std::atomic<std::thread::id> id_{};
+  };
   struct Counters {
     std::atomic<uint64_t> calls{0}, errors{0};
     std::atomic<bool> bound{false};
   };
   void drop_container(size_t method) noexcept;
+  void abandon_containers() noexcept;
   void wait_for_host_buffers() noexcept;
   void wait_for_kv() noexcept;
   void reset_on_host(const WeightSet& initial) noexcept;
@@ -101,8 +117,8 @@ class SessionState {
   const WeightTable& table_;
   const WeightStore& weights_;
   CallGate gate_;
-  std::mutex mutex_;
-  std::atomic<std::thread::id> owner_{};  // who holds it
+  ForkMutex mutex_;
+  Owner owner_;
   RandomState random_;
   CudaDevice* gpu_;
   std::vector<Counters> counters_;   // by method
@@ -116,13 +132,20 @@ class SessionState {
 /// One use of a session's buffers at a time.
 class SessionLock {
  public:
-  /// Waits for the others. @throws SessionBusy if this thread is inside a use already.
+  /// Waits for the others. @throws SessionBusy if this thread is inside a use already, and in a
+  /// forked child if another thread of the parent was: the buffers may be half written then.
   explicit SessionLock(SessionState& session);
+  struct Mend {};
+  /// As above, but in such a child what was left half done is put aside; the buffers have to be
+  /// written next.
+  SessionLock(SessionState& session, Mend);
   ~SessionLock();
   SessionLock(const SessionLock&) = delete;
   SessionLock& operator=(const SessionLock&) = delete;
 
  private:
+  void lock();
+
   SessionState& session_;
 };
 

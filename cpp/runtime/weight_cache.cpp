@@ -7,13 +7,15 @@
 #include <tuple>
 #include <utility>
 
+#include "base/fork_mutex.h"
+
 namespace cudaexec {
 namespace {
 
 using TableKey = std::tuple<DeviceType, int32_t, std::string, std::string>;
 
 struct Table {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::map<TableKey, Storage*> storages;  // without a reference; the entry's Ticket removes it
 };
 

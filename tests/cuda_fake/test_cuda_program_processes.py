@@ -65,6 +65,45 @@ def test_a_forked_child_cannot_call_but_can_close(write: Callable[..., Path]) ->
     assert shown == "closed\nparent\n"
 
 
+def test_sessions_in_a_forked_child(write: Callable[..., Path]) -> None:
+    """Every use of theirs that needs the GPU is a typed error; ending them is not."""
+    shown = run(
+        write("COUNT", "READ"),
+        """
+        session, other = module.session(), module.session()
+        count = session.method("count")
+        count(X)
+        stop = False
+        def work():
+            while not stop:
+                other.method("count")(X)
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(5):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                for use in (lambda: count(X), session.reset, session.fork, session.state_dict,
+                            lambda: other.method("count")(X), lambda: module.session().method("read")()):
+                    try:
+                        use()
+                        print("no error", flush=True)
+                    except cudaexec.Error:
+                        pass
+                session.close()
+                del session
+                module.close()
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        stop = True
+        thread.join()
+        np.testing.assert_array_equal(session.method("read")()[0], X)
+        print("parent")
+        """,
+    )
+    assert shown == "parent\n"
+
+
 def test_exit_with_modules_and_threads(write: Callable[..., Path]) -> None:
     shown = run(
         write("COUNT", "SCALE"),

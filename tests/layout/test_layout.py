@@ -93,3 +93,14 @@ def test_version_is_one_number() -> None:
     declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
     assert declared is not None
     assert cudaexec.__version__ == declared.group(1)
+
+
+def test_locks_are_free_in_a_forked_child() -> None:
+    """A std::mutex that another thread holds during a fork stays locked in the child."""
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in cpp_files()
+        if path.stem != "fork_mutex"
+        and re.search(r"std::(\w+_)?mutex\b|std::call_once", path.read_text())
+    ]
+    assert wrong == []

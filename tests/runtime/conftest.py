@@ -88,6 +88,22 @@ def _build(name: str) -> dict[str, Any]:
         methods = {"add": (Add(base), (x,)), "read": (Read(base), ()), "scale": (Scale(base), (x,))}
         return {"model": None, "methods": methods}
 
+    if name == "slow":  # a second or so, and it writes its buffer at the end
+
+        class Slow(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("total", torch.zeros(4))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                y = x
+                for _ in range(24):
+                    y = y @ x
+                self.total.add_(1 + 0 * y.sum())
+                return self.total + 0
+
+        return {"model": Slow(), "args": (torch.zeros(1024, 1024),)}
+
     if name == "tied":
 
         class Tied(nn.Module):

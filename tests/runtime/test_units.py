@@ -18,6 +18,7 @@ MEMORY = [
     ),
     CPP / "base/error.cpp",
     CPP / "base/fault.cpp",
+    CPP / "base/fork_mutex.cpp",
 ]
 TENSOR = [*MEMORY, *(CPP / "tensor" / f"{name}.cpp" for name in ("storage", "dtype", "tensor"))]
 

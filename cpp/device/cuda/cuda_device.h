@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "device/cuda/device_kernels.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/handles.h"
@@ -83,7 +83,7 @@ class CUDAEXEC_API CudaDevice final : public DeviceInterface {
   const int index_;
   cuda::CUdevice handle_ = 0;
   CudaFacts facts_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::atomic<cuda::CUcontext> context_{nullptr};
   std::shared_ptr<ThreadStreams> thread_streams_;
   DeviceKernels kernels_;

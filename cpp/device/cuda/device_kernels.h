@@ -3,13 +3,13 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/handles.h"
 
@@ -37,7 +37,7 @@ class CUDAEXEC_API DeviceKernels {
  private:
   cuda::CUmodule module_of(CudaDevice& device, const char* image);
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::map<std::string, cuda::ModuleHandle, std::less<>> modules_;
   std::map<std::string, cuda::CUfunction, std::less<>> functions_;
 };

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_device.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr int kMaxDevices = 64;
 
 struct Registry {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::array<std::unique_ptr<CudaDevice>, kMaxDevices> owned;
   std::array<std::atomic<CudaDevice*>, kMaxDevices> devices{};
 };

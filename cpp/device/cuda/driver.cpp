@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 
 namespace cudaexec::cuda {
@@ -26,7 +27,7 @@ using GetProcAddress = CUresult (*)(const char* name, void** entry, int version,
 
 // Tables stay allocated for the life of the process: other threads may still hold a reference.
 struct DriverState {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::string library = kDriverLibrary;
   std::vector<std::unique_ptr<DriverApi>> tables;
   std::atomic<bool> forked{false};

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/handles.h"
 
@@ -30,7 +30,7 @@ class CUDAEXEC_API ModuleRegistry {
     ModuleHandle module;
     size_t uses;
   };
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::vector<Entry> entries_;
 };
 

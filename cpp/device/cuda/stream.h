@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/handles.h"
 
@@ -64,7 +64,7 @@ class ThreadStreams {
   Entry* take(CudaDevice& device);
   void give_back(Entry* entry) noexcept;
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> free_;  // capacity for all entries
 };

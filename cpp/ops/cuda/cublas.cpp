@@ -11,6 +11,7 @@
 
 #include "base/cleanup_report.h"
 #include "base/error.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 #include "ops/cuda/cublas_library.h"
 #include "ops/cuda/device_scratch.h"
@@ -185,7 +186,7 @@ class Lane {
 };
 
 struct Lanes {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::unique_ptr<Library> library;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle;  // by device, used last at the end
   int64_t handles = 0;

@@ -9,13 +9,14 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 
 namespace cudaexec::gpu {
 namespace {
 
 struct Folders {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<std::string> paths;
 };
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/fork_mutex.h"
 #include "device/thread_pool.h"
 
 namespace cudaexec::ops::onednn {
@@ -169,7 +170,7 @@ class PrimitiveCache {
 
  private:
   using Entry = std::pair<Key, std::shared_ptr<const PreparedConvolution>>;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::list<Entry> entries_;
   std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> by_key_;
 };

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "ops/onednn/prepared.h"
 #include "ops/pack_cache.h"
 
@@ -29,7 +30,7 @@ class WeightLayouts : public PackedForm {
   }
 
  private:
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<std::pair<memory::desc, std::unique_ptr<PackedBlock>>> layouts_;
 };
 
