@@ -46,8 +46,8 @@ void bind_state(Class& cls) {
            "Buffers that no call has used yet have their initial value. Raises ClosedError.")
       .def("manual_seed", &manual_seed<PySession>, py::arg("seed"), kSeedDoc)
       .def("memory_stats", &memory_stats, py::call_guard<BindingScope>(),
-           "Bytes of its own: state (mutable buffers), and of its KV cache kv_reserved "
-           "(addresses),\n"
+           "Bytes of its own, by name.\n\n"
+           "state (mutable buffers), and of its KV cache kv_reserved (addresses),\n"
            "kv_mapped (memory behind them; pages that forks share count for each) and kv_used (of\n"
            "these, holding tokens). Raises ClosedError.")
       .def("stats", &stats<PySession>,

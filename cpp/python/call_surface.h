@@ -181,7 +181,8 @@ void bind_surface(py::class_<Surface, std::shared_ptr<Surface>>& cls) {
           "Bytes of mutable buffers that one session owns, once calls have used all of them.")
       .def_property_readonly(
           "position", [](const Surface& self) { return self.core().position(); },
-          "Tokens in its KV cache. Raises NotSupported if the program has none that the runtime\n"
+          "Tokens in its KV cache.\n\nRaises NotSupported if the program has none that the "
+          "runtime\n"
           "keeps, ClosedError.")
       .def("rewind", &rewind<Surface>, py::arg("position"), py::call_guard<BindingScope>(),
            "Forgets the tokens of its KV cache from position on, after the calls so far.\n\n"

@@ -182,7 +182,9 @@ class Module:
 
     @property
     def position(self) -> int:
-        """Tokens in its KV cache. Raises NotSupported if the program has none that the runtime
+        """Tokens in its KV cache.
+
+        Raises NotSupported if the program has none that the runtime
         keeps, ClosedError.
         """
 
@@ -292,7 +294,9 @@ class Session:
         """
 
     def memory_stats(self) -> dict[str, int]:
-        """Bytes of its own: state (mutable buffers), and of its KV cache kv_reserved (addresses),
+        """Bytes of its own, by name.
+
+        state (mutable buffers), and of its KV cache kv_reserved (addresses),
         kv_mapped (memory behind them; pages that forks share count for each) and kv_used (of
         these, holding tokens). Raises ClosedError.
         """
@@ -310,7 +314,9 @@ class Session:
 
     @property
     def position(self) -> int:
-        """Tokens in its KV cache. Raises NotSupported if the program has none that the runtime
+        """Tokens in its KV cache.
+
+        Raises NotSupported if the program has none that the runtime
         keeps, ClosedError.
         """
 
