@@ -12,6 +12,7 @@
 #include "base/cleanup_report.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/fork_mutex.h"
 #include "base/str.h"
 #include "memory/page_backend.h"
 
@@ -116,7 +117,7 @@ class CpuPages final : public PageBackend {
 
   const pid_t owner_;
   int file_ = -1;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   uint64_t end_ = 0;                              // of the file
   std::map<size_t, std::vector<uint64_t>> free_;  // offsets, by size
 };

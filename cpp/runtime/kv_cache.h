@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/export.h"
+#include "base/fork_mutex.h"
 #include "format/manifest.h"
 #include "memory/page_backend.h"
 #include "ops/kv_step.h"
@@ -35,7 +36,7 @@ class CUDAEXEC_API KvProgram {
  private:
   const KvCacheSpec spec_;
   CudaDevice* const gpu_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::shared_ptr<PageBackend> backend_;
   KvLayout layout_;
 };
