@@ -107,23 +107,28 @@ void SessionState::set_buffer(size_t entry, StoragePtr buffer) noexcept {
 }
 
 void SessionState::rewind(int64_t position) {
-  if (uses_ != nullptr) uses_->wait();
+  wait_for_kv();
   kv_.rewind(position);
 }
 
 void SessionState::reset() {
+  wait_for_kv();
   const auto initial = weights_.get();
   if (gpu_ != nullptr) {
     wait_for_host_buffers();
     reset_on_gpu(*initial);
   }
   reset_on_host(*initial);
-  wait_for_kv();
   kv_.reset();
 }
 
-void SessionState::wait_for_kv() noexcept {
-  if (uses_ != nullptr && kv_.is_in_use()) uses_->wait();
+/// For the host to see what the GPU has found, and for pages to be shared.
+void SessionState::wait_for_kv() {
+  if (gpu_ == nullptr || !kv_.is_in_use()) return;
+  const StreamRef stream = gpu_->thread_stream();
+  StreamUse use(*uses_, stream, true);
+  gpu_->synchronize(stream);
+  use.finish();
 }
 
 void SessionState::reset_on_host(const WeightSet& initial) noexcept {

@@ -110,7 +110,7 @@ class SessionState {
   void drop_container(size_t method) noexcept;
   void abandon_containers() noexcept;
   void wait_for_host_buffers() noexcept;
-  void wait_for_kv() noexcept;
+  void wait_for_kv();
   void reset_on_host(const WeightSet& initial) noexcept;
   void reset_on_gpu(const WeightSet& initial);
 

@@ -8,6 +8,8 @@
 //   says
 //   VARY:  y = x * w, and what else the environment variable FAKE_VARY says
 //   RANDOM: y = 4 random whole numbers
+//   ATTEND: of x [tokens, 32] (two queries, a key, a value of 8) and positions: the attention over
+//   layers 0 and 1 of the KV cache
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -22,6 +24,7 @@
 #define MLP 5
 #define VARY 6
 #define RANDOM 7
+#define ATTEND 8
 
 extern "C" {
 struct Tensor;
@@ -47,6 +50,8 @@ int32_t aoti_torch_item_float32(Tensor*, float*);
 int32_t aoti_torch_scalar_to_tensor_int64(int64_t, Tensor**);
 int32_t aoti_torch_dtype_int64();
 int32_t aoti_torch_cuda_randint_low_out(Tensor*, int64_t, int64_t, const int64_t*, int64_t);
+int32_t aoti_torch_get_sizes(Tensor*, int64_t**);
+int32_t aoti_torch_cuda_kv_attend(Tensor*, Tensor*, Tensor*, Tensor*, int64_t, double, Tensor**);
 int32_t aoti_torch_create_cuda_stream_guard(void*, int32_t, StreamGuard**);
 int32_t aoti_torch_delete_cuda_stream_guard(StreamGuard*);
 int32_t aoti_torch_get_current_cuda_stream(int32_t, void**);
@@ -124,6 +129,9 @@ constexpr int kInputs = 1, kOutputs = 2;
 const std::vector<Constant> constants{{"w", "w", 1}};
 #elif MODEL == RANDOM
 constexpr int kInputs = 0, kOutputs = 1;
+const std::vector<Constant> constants{};
+#elif MODEL == ATTEND
+constexpr int kInputs = 2, kOutputs = 2;
 const std::vector<Constant> constants{};
 #elif MODEL == MLP
 constexpr int kInputs = 1, kOutputs = 1;
@@ -301,6 +309,28 @@ int vary_runs = 0;
   outputs[0] = y.release();
 }
 
+/// Part of x for `heads` heads of 8, as [1, heads, tokens, 8].
+[[maybe_unused]] Tensor* part(Tensor* x, int64_t tokens, int64_t heads, int64_t offset) {
+  const int64_t sizes[] = {1, heads, tokens, 8};
+  const int64_t strides[] = {32 * tokens, 8, 32, 1};
+  Tensor* view = nullptr;
+  must(aoti_torch__reinterpret_tensor(x, 4, sizes, strides, offset, &view));
+  return view;
+}
+
+[[maybe_unused]] void attend(Tensor* x, Tensor* positions, Tensor** outputs) {
+  int64_t* sizes = nullptr;
+  must(aoti_torch_get_sizes(x, &sizes));
+  const int64_t tokens = sizes[0];
+  const Handle q{part(x, tokens, 2, 0)}, k{part(x, tokens, 1, 16)}, v{part(x, tokens, 1, 24)};
+  Handle results[2];
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    must(aoti_torch_cuda_kv_attend(q.tensor, k.tensor, v.tensor, positions, layer, 0.5,
+                                   &results[layer].tensor));
+  }
+  for (int layer = 0; layer < 2; ++layer) outputs[layer] = results[layer].release();
+}
+
 void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
   std::vector<Handle> taken(kInputs);
   for (int i = 0; i < kInputs; ++i) {
@@ -322,6 +352,8 @@ void run(Container& self, Tensor** inputs, Tensor** outputs, Stream stream) {
   const int64_t one = 1;
   must(aoti_torch_empty_strided(1, &size, &one, aoti_torch_dtype_int64(), cuda, 0, &outputs[0]));
   must(aoti_torch_cuda_randint_low_out(outputs[0], 0, 1 << 30, &size, 1));
+#elif MODEL == ATTEND
+  attend(taken[0].tensor, taken[1].tensor, outputs);
 #else
   Tensor* x = taken[0].tensor;
   check_device(self, x);

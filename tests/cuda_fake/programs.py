@@ -34,6 +34,7 @@ MODELS = {
     "BUSY": (["w"], 2, 2),
     "VARY": (["w"], 1, 2),
     "RANDOM": ([], 0, 1),
+    "ATTEND": ([], 2, 2),
 }
 
 
@@ -87,6 +88,8 @@ def _method(method: Method) -> dict[str, Any]:
     size: Any = "s0" if method.size is None else method.size
     tensor = {"dtype": "float32", "shape": [size], "strides": [1], "device": "cuda"}
     inputs = [{"name": "x", "kind": "tensor", **tensor, "mutated": False, "graph_input": 0}]
+    if method.model == "ATTEND":
+        inputs.append({**inputs[0], "name": "positions", "graph_input": 1})
     if method.model == "BUSY":
         mode = {"dtype": "int64", "shape": [], "strides": [], "device": "cpu"}
         inputs.append(
@@ -96,7 +99,7 @@ def _method(method: Method) -> dict[str, Any]:
     if method.model == "READ":
         outputs[0]["shape"] = [4]
         outputs.append({"kind": "int", "graph_output": 1})
-    if method.model == "VARY":
+    if method.model in ("VARY", "ATTEND"):
         outputs.append({**outputs[0], "graph_output": 1})
     if method.model == "RANDOM":
         outputs[0].update(dtype="int64", shape=[4])
@@ -132,9 +135,12 @@ def _method(method: Method) -> dict[str, Any]:
 
 
 def write(
-    directory: Path, methods: Sequence[Method], weights: Mapping[str, np.ndarray] = WEIGHTS
+    directory: Path,
+    methods: Sequence[Method],
+    weights: Mapping[str, np.ndarray] = WEIGHTS,
+    more: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes program.pte and program.ptd; gives the path of the first."""
+    """Writes program.pte and program.ptd; gives the path of the first. `more`: of the manifest."""
     directory.mkdir(parents=True, exist_ok=True)
     images = {m.code_key(v.image): v.image for each in methods for v in each.variants}
     used = sorted({fqn for each in methods for fqn in MODELS[each.model][0]})
@@ -149,6 +155,7 @@ def write(
         "weights": m.weights_section(sections),
         "aliases": {},
         "methods": [_method(each) for each in methods],
+        **(more or {}),
     }
     programs = []
     for each in methods:

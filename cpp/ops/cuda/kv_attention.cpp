@@ -79,8 +79,8 @@ Plan make_plan(const CudaDevice& device, const KvStep& step, const ops::KvOperan
   const int64_t units = p.batch * p.kv_heads * plan.row_tiles;
   const int64_t span =
       p.layer->is_ring() ? std::min(p.layer->slots, p.layer->window + p.tokens) : p.layer->slots;
-  plan.splits = std::clamp<int64_t>(device.facts().sm_count * resident / units, 1,
-                                    std::min(kMostSplits, span / cuda::kKvTokenTile));
+  const int64_t most = std::min(kMostSplits, ops::divide_up(span, cuda::kKvTokenTile));
+  plan.splits = std::clamp<int64_t>(device.facts().sm_count * resident / units, 1, most);
   return plan;
 }
 
