@@ -1,6 +1,8 @@
 // Decoded payloads and manifests, as Python values.
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "format/delegate_payload.h"
 #include "format/manifest.h"
 #include "python/bind_format.h"
@@ -38,6 +40,21 @@ py::dict describe(const TensorShape& tensor) {
                   "strides"_a = describe(tensor.strides), "device_type"_a = tensor.device_type);
 }
 
+py::object describe(const std::optional<KvMethodSpec>& kv) {
+  if (!kv) return py::none();
+  return py::dict("width"_a = describe(std::vector<Expression>{kv->width})[0],
+                  "max_width"_a = kv->max_width, "position_input"_a = kv->position_input,
+                  "position_states"_a = kv->position_states);
+}
+
+py::object describe(const std::optional<KvCacheSpec>& cache) {
+  if (!cache) return py::none();
+  py::list layers;
+  for (const KvLayerSpec& l : cache->layers)
+    layers.append(py::make_tuple(l.id, l.batch, l.heads, l.head_dim, l.window, l.capacity));
+  return py::dict("dtype"_a = kv_dtype_name(cache->dtype), "layers"_a = layers);
+}
+
 py::dict describe(const MethodSpec& method) {
   py::list variants, symbols, inputs, outputs, guards, constants;
   for (const CodeVariant& v : method.variants)
@@ -62,7 +79,7 @@ py::dict describe(const MethodSpec& method) {
   return py::dict("name"_a = method.name, "variants"_a = variants, "symbols"_a = symbols,
                   "inputs"_a = inputs, "outputs"_a = outputs, "guards"_a = guards,
                   "constants"_a = constants, "in_tree"_a = describe(method.in_tree),
-                  "out_tree"_a = describe(method.out_tree));
+                  "out_tree"_a = describe(method.out_tree), "kv"_a = describe(method.kv));
 }
 
 py::dict describe(const std::map<std::string, BlobDigest>& blobs) {
@@ -97,7 +114,7 @@ py::dict describe_manifest(const std::string& text) {
                   "platform"_a = manifest.platform, "code"_a = describe(manifest.code),
                   "weights"_a = describe(manifest.weights),
                   "weights_digest"_a = manifest.weights_digest, "aliases"_a = manifest.aliases,
-                  "methods"_a = methods);
+                  "kv_cache"_a = describe(manifest.kv_cache), "methods"_a = methods);
 }
 
 }  // namespace cudaexec::python

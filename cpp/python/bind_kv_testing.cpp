@@ -56,6 +56,7 @@ class TestCache {
     step_.reset();
     step_ = cache_->prepare(width, stream_ref(stream), kWhat);
   }
+  void map_ahead() { cache_->map_ahead(); }
   void commit() { cache_->commit(); }
   void check_fault() { cache_->check_fault(kWhat); }
   void rewind(int64_t position) { cache_->rewind(position); }
@@ -129,6 +130,7 @@ void register_kv_testing(py::module_& m) {
       .def(py::init<const std::vector<Layer>&, const std::string&, int>(), py::arg("layers"),
            py::arg("dtype"), py::arg("gpu") = -1, no_gil)
       .def("prepare", &TestCache::prepare, py::arg("width"), py::arg("stream") = 0, no_gil)
+      .def("map_ahead", &TestCache::map_ahead, no_gil)
       .def("commit", &TestCache::commit, no_gil)
       .def("check_fault", &TestCache::check_fault, no_gil)
       .def("rewind", &TestCache::rewind, py::arg("position"), no_gil)

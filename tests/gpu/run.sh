@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds cudaexec on a machine with NVIDIA GPUs and runs what needs one, in stages chosen by name:
 #
-#   tests/gpu/run.sh [build] [cpu] [tiny] [gpu] [cases] [compilers] [sanitizer] [cycles] [two] [bench]
+#   tests/gpu/run.sh [build] [cpu] [tiny] [gpu] [cases] [compilers] [sanitizer] [cycles] [two] [bench] [kv] [bench_kv]
 #
 # Such a machine has torch for CUDA, triton, pybind11, scikit-build-core, cmake, ninja, pytest and
 # xdist, and no network: what it lacks comes as wheels from $WHEELS. A stage that fails does not stop
@@ -72,6 +72,12 @@ run_stage() {
     cycles) pytests -m "gpu and alone" tests/gpu ;;
     two) pytests -n 4 -m "gpu and two_gpus" tests/gpu ;;
     bench) exec "$PYTHON" benchmarks/bench_gpu.py ;;
+    kv)
+      pytests -n 8 -m "gpu and not alone" tests/gpu/test_gpu_kv.py tests/cuda_ops/test_device_kv.py
+      ;;
+    bench_kv)
+      "$PYTHON" -m pytest -q -s -p no:cacheprovider -m "gpu and alone" tests/gpu/test_gpu_kv.py
+      exec "$PYTHON" benchmarks/bench_kv.py ;;
     *) echo "no such stage: $1"; return 2 ;;
   esac
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import cudaexec
 from cudaexec._core import _testing
+from pte_edit import edit_manifest
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
@@ -326,3 +328,19 @@ def test_cycles_leave_nothing(programs: dict[str, Path]) -> None:
     del session
     assert maps() == before
     assert _testing.cleanup_reports() == ([], 0)
+
+
+def test_code_that_needs_a_cache_without_a_word_on_it(
+    programs: dict[str, Path], tmp_path: Path
+) -> None:
+    def forget(manifest: bytes) -> bytes:
+        value = json.loads(manifest)
+        value.pop("kv_cache")
+        for method in value["methods"]:
+            method.pop("kv")
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    path = tmp_path / "model.pte"
+    edit_manifest(programs["flat"], path, forget)
+    with pytest.raises(cudaexec.FormatError, match=r"'prefill'.*kv_attend.*describes no KV cache"):
+        cudaexec.load(path, programs["flat"].with_suffix(".ptd"))
