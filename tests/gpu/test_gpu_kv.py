@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ import cudaexec
 from cudaexec import ExportOptions, KvCacheSpec
 from cudaexec._core import _testing
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 import kv_models
 
 CAPACITY = 1200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from cudaexec._core import _testing
 from pte_edit import edit_manifest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 from kv_programs import (  # noqa: E402
     CAPACITY,
     VOCABULARY,
