@@ -17,10 +17,9 @@ import torch
 from torch.export import Dim
 
 import cudaexec
+import kv_models
 from cudaexec import ExportOptions, KvCacheSpec
 from cudaexec._core import _testing
-
-import kv_models
 
 CAPACITY = 1200
 WIDEST = 128
