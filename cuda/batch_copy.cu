@@ -1,8 +1,7 @@
 // Several copies of runs of bytes in one launch: the inputs or outputs of a captured call.
 // Arguments come from cpp/device/cuda/batch_copy.cpp.
-#include "kernel.cuh"
-
 #include "device/cuda/kernel_args.h"
+#include "kernel.cuh"
 
 namespace cudaexec::cuda {
 namespace {
