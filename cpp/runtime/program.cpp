@@ -180,8 +180,8 @@ class Loader {
       verify_code(key, *blob);
       code = open_or_refuse(method, *blob);
     }
-    check_kv(method, *blob);
     method.code = code;
+    check_kv(method, *blob);
     if (method.dense && method.code != nullptr &&
         Container(method.code, program_->device).constants().empty()) {
       method.dense = false;  // the blob may be absent then
