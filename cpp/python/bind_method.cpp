@@ -118,11 +118,12 @@ void register_method(py::module_& m) {
            "the\n"
            "program's layout are not copied.\n\n"
            "Raises as a call does, and InputError for outputs that share memory with others.")
-      .def("warmup", &warmup, py::call_guard<BindingScope>(),
-           "Calls the method until inputs like these have their CUDA graph.\n\n"
-           "Those calls change the state as any others do. Without graphs: one call, which loads "
-           "the\n"
-           "method's kernels. Raises as a call does.")
+      .def(
+          "warmup", &warmup, py::call_guard<BindingScope>(),
+          "Calls the method until inputs like these have their CUDA graph.\n\n"
+          "Those calls change the state as any others do; the tokens that they add to a KV cache\n"
+          "are forgotten. Without graphs: one call, which loads the method's kernels. Raises as a\n"
+          "call does.")
       .def("__repr__", [](const PyMethod& self) {
         return "<cudaexec.Method " + method_text(self.spec()) + ">";
       });

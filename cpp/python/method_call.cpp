@@ -43,7 +43,11 @@ py::object PyMethod::call(const CallArguments& arguments, PyObject* stream) cons
 }
 
 void PyMethod::warm_up(const CallArguments& arguments) const {
-  for (uint32_t i = 0; i < method_->warmup_calls(); ++i) (void)call(arguments);
+  for (uint32_t i = 0; i < method_->warmup_calls(); ++i) {
+    const std::optional<int64_t> position = method_->position();
+    (void)call(arguments);
+    if (position) without_gil([&] { method_->rewind(*position); });
+  }
 }
 
 py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const {

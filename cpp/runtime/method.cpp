@@ -63,6 +63,18 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
     return method_.graphs != nullptr ? method_.graphs->options().warmup + 1 : 1;
   }
 
+  [[nodiscard]] std::optional<int64_t> position() const override {
+    if (!method_.uses_kv) return std::nullopt;
+    const OpenSession open(*state_, *session_);
+    return session_->kv().position();
+  }
+
+  void rewind(int64_t position) override {
+    const OpenSession open(*state_, *session_);
+    const SessionLock lock(*session_);
+    session_->rewind(position);
+  }
+
   /// A call whose outputs go to `bound`, or are returned if there is none.
   [[nodiscard]] std::vector<Value> call_into(std::span<Value> inputs, const CallStream& where,
                                              const BoundOutputs* bound) {

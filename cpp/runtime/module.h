@@ -151,6 +151,10 @@ class CUDAEXEC_API Method {
                                                       std::vector<Value> outputs);
   /// Calls after which a signature has its graph; 1 without graphs.
   [[nodiscard]] virtual uint32_t warmup_calls() const noexcept { return 1; }
+  /// Tokens in the KV cache that its calls use; nothing if they use none. @throws ClosedError.
+  [[nodiscard]] virtual std::optional<int64_t> position() const { return std::nullopt; }
+  /// Forgets the tokens from `position` on; see Module::rewind. Only where position() has a value.
+  virtual void rewind(int64_t position) { (void)position; }
 };
 
 }  // namespace cudaexec

@@ -76,8 +76,9 @@ class Method:
     def warmup(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Calls the method until inputs like these have their CUDA graph.
 
-        Those calls change the state as any others do. Without graphs: one call, which loads the
-        method's kernels. Raises as a call does.
+        Those calls change the state as any others do; the tokens that they add to a KV cache
+        are forgotten. Without graphs: one call, which loads the method's kernels. Raises as a
+        call does.
         """
 
 @typing.final

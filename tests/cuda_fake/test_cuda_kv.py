@@ -139,6 +139,23 @@ def test_sessions_rewind_reset_fork(load: Load, graphs: bool) -> None:
     assert module.position == 0
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_warmup_leaves_the_history(load: Load, on_gpu: bool) -> None:
+    """Its calls are steps at one position, each forgotten."""
+    module = load(graphs=True)
+    reference = Reference()
+    check(module, reference, 5)
+    x, positions = tokens(1), np.array([5])
+    inputs = [cuda.tensor_on(each, 0, LEGACY) if on_gpu else each for each in (x, positions)]
+    module.method("decode").warmup(*inputs)
+    assert module.position == 5
+    [decode] = [m for m in module.stats()["methods"] if m["name"] == "decode"]
+    assert decode["graphs"]["captures"] == 1
+    for width in (1, 2, 1):
+        check(module, reference, width, on_gpu=on_gpu)
+    assert decode["graphs"]["failures"] == 0
+
+
 def test_full(load: Load) -> None:
     module = load()
     reference = Reference()
