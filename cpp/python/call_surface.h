@@ -37,7 +37,9 @@ class CallSurface {
   [[nodiscard]] Core& core() const noexcept { return *core_; }
 
   std::shared_ptr<PyMethod> method(const std::string& name) {
-    if (const auto found = methods_.find(name); found != methods_.end()) return found->second;
+    if (const auto found = methods_.find(name); found != methods_.end() && !core_->closed()) {
+      return found->second;
+    }
     auto made = std::make_shared<PyMethod>(without_gil([&] { return core_->method(name); }));
     return methods_.try_emplace(name, std::move(made)).first->second;
   }
@@ -112,8 +114,20 @@ std::shared_ptr<PyMethod> method(Surface& self, const TextArgument& name) {
 }
 
 template <typename Surface>
-void rewind(const Surface& self, int64_t position) {
-  without_gil([&] { self.core().rewind(position); });
+void rewind(const Surface& self, const IntArgument& position) {
+  const std::string expected =
+      str(Surface::kName, ".rewind: position: expected an int, the tokens to keep, ");
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(position.ptr()));
+  if (!number) {
+    PyErr_Clear();
+    throw py::type_error(str(expected, "got ", Py_TYPE(position.ptr())->tp_name));
+  }
+  const int64_t value = PyLong_AsLongLong(number.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw InputError(str(expected, "got ", std::string(py::str(number))));
+  }
+  without_gil([&] { self.core().rewind(value); });
   tidy();
 }
 

@@ -6,6 +6,7 @@
 #include "python/bindings.h"
 #include "python/construction.h"
 #include "python/gil.h"
+#include "python/wrong_arguments.h"
 
 PYBIND11_MODULE(_core, m) {
   namespace python = cudaexec::python;
@@ -28,6 +29,7 @@ PYBIND11_MODULE(_core, m) {
   python::register_aoti_testing(m);
   python::register_kv_testing(m);
   python::refuse_bare_objects(m);
+  python::explain_wrong_arguments(m);
 
   // Without this, threads that come back from the core while the interpreter exits end the process.
   pybind11::module_::import("atexit").attr("register")(

@@ -44,5 +44,6 @@ set(CUDAEXEC_PYTHON_SOURCES
     python/tensor_views.cpp
     python/type_info.cpp
     python/unflatten.cpp
+    python/wrong_arguments.cpp
 )
 include("${CMAKE_CURRENT_LIST_DIR}/cuda_sources.cmake")

@@ -74,10 +74,8 @@ class KvCacheSpec:
         Raises:
             ValueError, TypeError: what is wrong with which field.
         """
-        pairs = tuple(tuple(pair) for pair in self.buffers)
-        if not pairs or any(
-            len(pair) != 2 or not all(isinstance(name, str) for name in pair) for pair in pairs
-        ):
+        pairs = tuple(_names(pair) for pair in _entries(self.buffers))
+        if not pairs or any(len(pair) != 2 for pair in pairs):
             raise ValueError(
                 "KvCacheSpec.buffers: expected one (keys, values) pair of buffer names per layer, "
                 f"got {self.buffers!r}"
@@ -85,8 +83,21 @@ class KvCacheSpec:
         names = [name for pair in pairs for name in pair]
         if len(set(names)) != len(names):
             raise ValueError("KvCacheSpec.buffers: a buffer is named twice; each has one job")
-        if self.sequence_dim not in (1, 2):
-            raise ValueError(f"KvCacheSpec.sequence_dim: expected 1 or 2, got {self.sequence_dim}")
+        if isinstance(self.sequence_dim, bool) or self.sequence_dim not in (1, 2):
+            raise ValueError(
+                f"KvCacheSpec.sequence_dim: expected 1 or 2, got {self.sequence_dim!r}"
+            )
+        object.__setattr__(self, "sequence_dim", int(self.sequence_dim))
+        if self.position is not None and not isinstance(self.position, str):
+            raise TypeError(
+                f"KvCacheSpec.position: expected None or the name of an input, got "
+                f"{type(self.position).__name__}"
+            )
+        if not isinstance(self.layers, Mapping):
+            raise TypeError(
+                f"KvCacheSpec.layers: expected a dict of layer numbers to Flat or Ring, got "
+                f"{type(self.layers).__name__}"
+            )
         for layer, policy in self.layers.items():
             if layer not in range(len(pairs)):
                 raise ValueError(
@@ -131,6 +142,17 @@ def storage_dtype(dtype: Any) -> str:
             f"KvCacheSpec.dtype: expected one of {', '.join(STORAGE_DTYPES)}, got {dtype!r}"
         )
     return STORAGE_DTYPES[name]
+
+
+def _entries(buffers: Any) -> tuple[Any, ...]:
+    """What is in a list or the like; nothing for a str and other objects."""
+    return tuple(buffers) if isinstance(buffers, Sequence) and not isinstance(buffers, str) else ()
+
+
+def _names(pair: Any) -> tuple[str, ...]:
+    """Names in a pair; nothing if anything else is in it."""
+    names = _entries(pair)
+    return names if all(isinstance(name, str) for name in names) else ()
 
 
 def _check_positive(what: str, value: Any) -> None:

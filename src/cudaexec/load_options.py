@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
@@ -36,17 +37,34 @@ class GraphOptions:
         """Check the values.
 
         Raises:
+            TypeError: a value of the wrong kind.
             ValueError: no warm-up run (the first run of a program cannot be captured), no graph, or
                 an empty set of methods.
         """
         if self.methods is not None:
-            object.__setattr__(self, "methods", frozenset(self.methods))
+            is_set = isinstance(self.methods, Iterable) and not isinstance(self.methods, str)
+            names = frozenset(self.methods if is_set else (None,))
+            if not all(isinstance(name, str) for name in names):
+                raise TypeError(
+                    f"GraphOptions.methods: expected None or a set of method names, got "
+                    f"{self.methods!r}"
+                )
+            object.__setattr__(self, "methods", names)
             if not self.methods:
                 raise ValueError("GraphOptions.methods: expected names or None, got none at all")
         for name in ("warmup", "max_graphs"):
             value = getattr(self, name)
-            if not 1 <= value < 1 << 20:
-                raise ValueError(f"GraphOptions.{name}: expected 1 or more, got {value}")
+            if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+                raise TypeError(f"GraphOptions.{name}: expected an int, got {type(value).__name__}")
+            if not 1 <= index(value) < 1 << 20:
+                raise ValueError(
+                    f"GraphOptions.{name}: expected an int from 1 to {(1 << 20) - 1}, got {value}"
+                )
+            object.__setattr__(self, name, index(value))
+        if not isinstance(self.strict, bool):
+            raise TypeError(
+                f"GraphOptions.strict: expected a bool, got {type(self.strict).__name__}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

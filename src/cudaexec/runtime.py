@@ -8,7 +8,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING, Literal
 
 from cudaexec._core import Module, _set_package_folders
-from cudaexec.errors import InputError
+from cudaexec.errors import DeviceError, InputError
 from cudaexec.load_options import GraphOptions, LoadOptions
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ def load(
         raise TypeError(
             f"load: device: expected None or a str such as 'cpu' or 'cuda:0', got "
             f"{type(device).__name__}"
+        )
+    if device == "":
+        raise DeviceError(
+            "load: device is ''; expected 'cpu', 'cuda' or 'cuda:<index>', or None for the first "
+            "GPU if the program has code for it, else the CPU"
         )
     if not isinstance(options, LoadOptions):
         raise TypeError(

@@ -7,12 +7,14 @@ import re
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from echo_methods import echo, tensor
 
 import cudaexec
-from cudaexec import _core, errors
+from cudaexec import GraphOptions, KvCacheSpec, _core, errors
 
 BASES = {
     "FormatError": (),
@@ -34,6 +36,9 @@ BASES = {
 }
 # Classes that the core does not name: a file that is missing, and failures of destructors.
 EXTRA = {"MissingFileError", "CudaexecWarning"}
+
+
+PAIR = [("keys", "values")]
 
 
 def test_every_class_is_listed_and_derives_from_error() -> None:
@@ -160,6 +165,15 @@ def test_no_object_without_anything_behind_it() -> None:
         (lambda: cudaexec.LoadOptions(verify="no"), "LoadOptions.verify: expected a bool, got str"),
         (lambda: cudaexec.LoadOptions(isa=3), "LoadOptions.isa: expected None or a str, got int"),
         (lambda: cudaexec.set_log_level(3), "set_log_level: level: expected a str, got int"),
+        (lambda: GraphOptions(warmup=2.5), "GraphOptions.warmup: expected an int, got float"),
+        (lambda: GraphOptions(warmup=True), "GraphOptions.warmup: expected an int, got bool"),
+        (lambda: GraphOptions(max_graphs="8"), "max_graphs: expected an int, got str"),
+        (lambda: GraphOptions(strict="yes"), "GraphOptions.strict: expected a bool, got str"),
+        (lambda: GraphOptions(methods="forward"), "methods: .* set of method names, got 'forward'"),
+        (lambda: GraphOptions(methods=[1]), r"methods: .* set of method names, got \[1\]"),
+        (lambda: GraphOptions(methods=3), "methods: .* set of method names, got 3"),
+        (lambda: KvCacheSpec(buffers=PAIR, position=3), "KvCacheSpec.position: .* got int"),
+        (lambda: KvCacheSpec(buffers=PAIR, layers=[]), "KvCacheSpec.layers: .* got list"),
     ],
 )
 def test_wrong_kinds_of_arguments_are_type_errors_in_our_words(
@@ -168,6 +182,45 @@ def test_wrong_kinds_of_arguments_are_type_errors_in_our_words(
     with pytest.raises(TypeError, match=message) as caught:
         call()
     assert "incompatible function arguments" not in str(caught.value)
+
+
+def test_options_take_any_int_and_any_set() -> None:
+    options = GraphOptions(warmup=np.int64(2), max_graphs=np.int32(9), methods=iter(["a", "a"]))
+    assert options == GraphOptions(warmup=2, max_graphs=9, methods=frozenset({"a"}))
+    assert type(options.warmup) is int
+
+
+@pytest.mark.parametrize("buffers", [3, None, "ab", ["ab"], [1, 2], [(1, 2)], [("a", "b", "c")]])
+def test_pairs_of_buffers(buffers: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"KvCacheSpec.buffers: expected one \(keys, values\) pair"
+    ):
+        KvCacheSpec(buffers=buffers)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda method, _: method.bind(), r"Method\.bind: expected \(inputs: .*\), got \(\)"),
+        (
+            lambda method, _: method.bind(1, outputs=2, more=3),
+            r"got \(int, outputs=int, more=int\)",
+        ),
+        (lambda _, output: output.tolist(1), r"Tensor\.tolist: expected \(\), got \(int\)"),
+        (
+            lambda _, output: output.__dlpack__(max_version=1),
+            r"__dlpack__: .*max_version: tuple\[int, int\] \| None.*, got \(max_version=int\)",
+        ),
+        (lambda _, output: type(output).item(), r"Tensor\.item: expected \(\), got \(\)"),
+        (lambda _, output: type(output).item(3), r"Tensor\.item: expected \(\), got \(\)"),
+    ],
+)
+def test_wrong_numbers_of_arguments(call: Callable[[Any, Any], object], message: str) -> None:
+    method = echo([tensor("x")])
+    output = method(memoryview(np.zeros(3, np.float32)))
+    with pytest.raises(TypeError, match=message) as caught:
+        call(method, output)
+    assert "incompatible" not in str(caught.value)
 
 
 def test_log_level() -> None:

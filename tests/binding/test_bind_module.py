@@ -323,6 +323,22 @@ def test_wrong_arguments_of_a_module(program: Path) -> None:
         with pytest.raises(cudaexec.InputError, match=r"it has \[forward\]$"):
             module.method("decode")
         module.manual_seed(np.int64(3))
+        for position in (1.5, "a", None, [1]):
+            with pytest.raises(TypeError, match=r"Module\.rewind: position: expected an int.*got"):
+                module.rewind(position)
+        with pytest.raises(cudaexec.InputError, match=f"rewind: position: .* got {2**70}"):
+            module.rewind(2**70)
+        for call in (module.method, lambda: module.method("a", "b")):
+            with pytest.raises(TypeError, match=r"Module\.method: expected \(name: str\), got \("):
+                call()
+        for name in ("session", "close", "trim", "stats", "reset", "state_dict"):
+            with pytest.raises(TypeError, match=rf"Module\.{name}: expected \(\), got \(int\)"):
+                getattr(module, name)(3)
+        with pytest.raises(cudaexec.DeviceError, match="load: device is ''"):
+            cudaexec.load(program, device="")
+        assert module.method("forward").name == "forward"
+    with pytest.raises(cudaexec.ClosedError):  # also for a method that was used before
+        module.method("forward")
 
 
 def test_numbers_that_a_scalar_does_not_take(program: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import case_programs
 import pytest
 import torch
 from torch import nn
@@ -37,10 +38,37 @@ class Case:
         return got
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those marked `gpu` need this run to export for one."""
+    skip = pytest.mark.skip(reason="set CUDAEXEC_CASES_TARGET=cuda on a GPU")
+    for item in items:
+        here = item.path.parent == Path(__file__).parent
+        if here and TARGET != "cuda" and item.get_closest_marker("gpu"):
+            item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def on_gpu() -> bool:
     """Whether programs run on a GPU. An index out of range ends CUDA for the process there."""
     return TARGET == "cuda"
+
+
+@pytest.fixture(scope="session")
+def program(once: Callable[[str, Callable[[Path], None]], Path]) -> Callable[[str], Path]:
+    """`program("mlp")` is the path of that program of case_programs.py, for the target of this run."""
+
+    def get(name: str) -> Path:
+        def make(directory: Path) -> None:
+            cudaexec.export(
+                path=directory / "model.pte",
+                target=TARGET,
+                options=cudaexec.ExportOptions(gemm="cublas"),
+                **case_programs.build(name),
+            )
+
+        return once(f"cases-{name}-{TARGET}", make) / "model.pte"
+
+    return get
 
 
 @pytest.fixture
