@@ -199,7 +199,7 @@ def test_a88_a_capture_without_memory(load: Load) -> None:
                 small = module(torch.ones(2, device="cuda"))
                 assert float(small[0, 0]) == 0.5
                 del small
-            assert right in (0, 8), (limit, right)
+            assert right == 8 or limit < 48, (limit, right)
             torch.cuda.synchronize()
             module.trim()
             stats = module.memory_stats()

@@ -78,6 +78,25 @@ def test_a07_inputs_that_overlap_each_other(export_case):
     case.check(same, same)
 
 
+def test_a07_outputs_that_the_caller_binds_to_inputs(export_case):
+    """Memory that is both, or overlaps by half, is refused by name; a run in turns is right."""
+    case = export_case(lambda x: x.flip(0) + 2 * x, (torch.randn(6),))
+    method, both = case.module.method("forward"), torch.randn(9)
+    for x, y in ((both[:6], both[:6]), (both[:6], both[3:]), (both[3:], both[:6])):
+        for given in ((x, y), (x.numpy(), y.numpy())):
+            with pytest.raises(ValueError, match="output 0 shares memory with input 'x'"):
+                method.bind(*given)
+    x, y = torch.randn(6), torch.empty(6)
+    there, back = method.bind(x, y), method.bind(y, x)
+    expected = x.clone()
+    for _ in range(5):
+        there.run()
+        back.run()
+        for _ in range(2):
+            expected = expected.flip(0) + 2 * expected
+        assert_same(x, expected, 1e-5, 1e-5)
+
+
 def test_a07_an_output_given_back_as_input(export_case):
     case = export_case(lambda x: x.flip(0) + 2 * x, (torch.randn(5),))
     x = torch.randn(5)

@@ -63,13 +63,15 @@ run_stage() {
       pytests -n 8 -m "gpu and not alone" tests/gpu tests/cuda_ops --junitxml="$WORK/logs/gpu.xml" ;;
     cases)
       export TORCHINDUCTOR_COMPILE_THREADS=2 CUDAEXEC_CASES_TARGET=cuda
-      pytests -n 8 tests/cases/test_[1-5]_*.py ;;
+      pytests -n 8 -m "not alone" tests/cases/test_{[1-5],[89],1[0124]}_*.py ;;
     compilers) pytests -m gpu tests/gpu/test_gpu_compilers.py ;;
     sanitizer)
       mkdir -p "$WORK/sanitizer" && "$PYTHON" tests/gpu/sanitizer_subset.py --export "$WORK/sanitizer" &&
         CUDAEXEC_SANITIZER_PROGRAMS=$WORK/sanitizer exec compute-sanitizer --tool memcheck \
           --leak-check full --error-exitcode 9 "$PYTHON" tests/gpu/sanitizer_subset.py ;;
-    cycles) pytests -m "gpu and alone" tests/gpu ;;
+    cycles)
+      export CUDAEXEC_CASES_TARGET=cuda
+      pytests -m "gpu and alone" tests/gpu tests/cases ;;
     two) pytests -n 4 -m "gpu and two_gpus" tests/gpu ;;
     bench) exec "$PYTHON" benchmarks/bench_gpu.py ;;
     kv)
