@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -76,7 +77,12 @@ std::vector<Value> output_values(const py::object& outputs, const MethodSpec& sp
       values.emplace_back();
     } else {
       const std::string place = str("method '", spec.name, "': bind: output ", i);
-      values.emplace_back(writable_tensor(objects[i].ptr(), place, borrowed));
+      try {
+        values.emplace_back(writable_tensor(objects[i].ptr(), place, borrowed));
+      } catch (const Error& error) {
+        if (std::string_view(error.what()).starts_with(place)) throw;
+        throw Error(error.kind(), str(place, ": ", error.what()));
+      }
     }
   }
   return values;

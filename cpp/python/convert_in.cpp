@@ -87,8 +87,8 @@ Tensor from_buffer(PyObject* object, Borrowed& borrowed) {
 }
 
 Tensor from_numpy_scalar(PyObject* object, Borrowed& borrowed) {
-  const auto array = py::reinterpret_steal<py::object>(
-      py::detail::npy_api::get().PyArray_FromAny_(object, nullptr, 0, 0, 0, nullptr));
+  const auto array =
+      py::reinterpret_steal<py::object>(numpy_api().from_any(object, nullptr, 0, 0, 0, nullptr));
   if (!array) throw py::error_already_set();
   borrowed.keep(array.ptr());
   py::object copy;

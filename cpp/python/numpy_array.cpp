@@ -105,7 +105,37 @@ PyObject* bfloat16_descr() {
           "float32, float64 or ml_dtypes' bfloat16"));
 }
 
+/// The capsule with numpy's table, under the name that the module has in numpy 2 or 1.
+py::object numpy_table() {
+  try {
+    return py::module_::import("numpy._core._multiarray_umath").attr("_ARRAY_API");
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_ImportError) && !error.matches(PyExc_AttributeError)) throw;
+  }
+  return py::module_::import("numpy.core._multiarray_umath").attr("_ARRAY_API");
+}
+
 }  // namespace
+
+const NumpyApi& numpy_api() {
+  static NumpyApi api;  // complete once array_type, the last entry, is there; guarded by the GIL
+  if (api.array_type != nullptr) [[likely]]
+    return api;
+  const py::object capsule = numpy_table();
+  auto* const table = static_cast<void**>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+  if (table == nullptr) throw py::error_already_set();
+  const auto entry = [&]<typename Function>(Function& place, size_t index) {
+    place = reinterpret_cast<Function>(table[index]);
+  };
+  // Places in the table, as numpy/__multiarray_api.h has them: they never change.
+  entry(api.descr_from_type, 45);
+  entry(api.from_any, 69);
+  entry(api.new_copy, 85);
+  entry(api.new_from_descr, 94);
+  entry(api.set_base_object, 282);
+  entry(api.array_type, 2);
+  return api;
+}
 
 bool numpy_is_loaded() {
   PyObject* modules = PyImport_GetModuleDict();
@@ -130,7 +160,7 @@ Tensor tensor_from_array(PyObject* object, py::object& copy) {
   for (size_t i = 0; i < rank; ++i) {
     sizes[i] = array->dimensions[i];
     if (sizes[i] > 1 && array->strides[i] % itemsize != 0) {
-      copy = py::reinterpret_steal<py::object>(Api::get().PyArray_NewCopy_(object, 0));
+      copy = py::reinterpret_steal<py::object>(numpy_api().new_copy(object, 0));
       if (!copy) throw py::error_already_set();
       return tensor_from_array(copy.ptr(), copy);
     }
@@ -149,7 +179,7 @@ py::object array_from_tensor(const Tensor& tensor) {
     throw DeviceError(str("a tensor on ", to_string(tensor.device()),
                           " has no numpy view; copy it with .to_host() first"));
   }
-  const Api& api = Api::get();
+  const NumpyApi& api = numpy_api();
   PyObject* descr = nullptr;
   if (tensor.dtype() == Dtype::kBfloat16) {
     descr = bfloat16_descr();
@@ -160,19 +190,18 @@ py::object array_from_tensor(const Tensor& tensor) {
     }
     Py_INCREF(descr);
   } else {
-    descr = api.PyArray_DescrFromType_(to_type_num(tensor.dtype()));
+    descr = api.descr_from_type(to_type_num(tensor.dtype()));
   }
   const auto itemsize = static_cast<int64_t>(tensor.itemsize());
   Dims byte_strides = tensor.strides();
   for (int64_t& stride : byte_strides) stride *= itemsize;
   // numpy allocates where there is no address, which is right for tensors without elements.
-  auto array = py::reinterpret_steal<py::object>(api.PyArray_NewFromDescr_(
-      api.PyArray_Type_, descr, static_cast<int>(tensor.dim()), tensor.sizes().data(),
+  auto array = py::reinterpret_steal<py::object>(api.new_from_descr(
+      api.array_type, descr, static_cast<int>(tensor.dim()), tensor.sizes().data(),
       byte_strides.data(), tensor.data(), Api::NPY_ARRAY_WRITEABLE_, nullptr));
   if (!array) throw py::error_already_set();
   if (tensor.data() != nullptr &&
-      api.PyArray_SetBaseObject_(array.ptr(), keep_storage(tensor.storage()).release().ptr()) !=
-          0) {
+      api.set_base_object(array.ptr(), keep_storage(tensor.storage()).release().ptr()) != 0) {
     throw py::error_already_set();
   }
   return array;

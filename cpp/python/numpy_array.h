@@ -12,6 +12,21 @@ namespace cudaexec::python {
 
 namespace py = pybind11;
 
+/// The entries of numpy's table of C functions that the binding uses.
+struct NumpyApi {
+  using Table = py::detail::npy_api;  // for the types of its entries
+  PyTypeObject* array_type = nullptr;
+  decltype(Table::PyArray_DescrFromType_) descr_from_type = nullptr;
+  decltype(Table::PyArray_FromAny_) from_any = nullptr;
+  decltype(Table::PyArray_NewCopy_) new_copy = nullptr;
+  decltype(Table::PyArray_NewFromDescr_) new_from_descr = nullptr;
+  decltype(Table::PyArray_SetBaseObject_) set_base_object = nullptr;
+};
+
+/// Imports numpy at the first call. Holds no lock meanwhile, unlike pybind11's own look-up: that
+/// runs Python code, so also signal handlers and finalisers, which may come here again.
+const NumpyApi& numpy_api();
+
 /// Whether numpy was imported by somebody.
 bool numpy_is_loaded();
 

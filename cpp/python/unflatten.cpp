@@ -9,19 +9,27 @@ namespace {
 
 using Kind = Tree::Kind;
 
-/// An attribute of a module of ours or of the standard library, looked up once.
-const py::object& collections_class(const char* name) {
-  static py::object* ordered =
-      new py::object(py::module_::import("collections").attr("OrderedDict"));
-  static py::object* defaulted =
-      new py::object(py::module_::import("collections").attr("defaultdict"));
-  return std::strcmp(name, "OrderedDict") == 0 ? *ordered : *defaulted;
+/// An attribute of a module, looked up once and kept for good in `place`, guarded by the GIL. (The
+/// guard of a static variable would be held while Python code runs.)
+py::handle kept(PyObject*& place, const char* module, const char* name) {
+  if (place == nullptr) {
+    py::object found = py::module_::import(module).attr(name);
+    if (place == nullptr) place = found.release().ptr();
+  }
+  return place;
 }
 
-const py::object& attr_dict() {
-  static py::object* cls =
-      new py::object(py::module_::import("cudaexec.attrdict").attr("AttrDict"));
-  return *cls;
+py::handle collections_class(const char* name) {
+  static PyObject* ordered = nullptr;
+  static PyObject* defaulted = nullptr;
+  const bool is_ordered = std::strcmp(name, "OrderedDict") == 0;
+  return is_ordered ? kept(ordered, "collections", "OrderedDict")
+                    : kept(defaulted, "collections", "defaultdict");
+}
+
+py::handle attr_dict() {
+  static PyObject* cls = nullptr;
+  return kept(cls, "cudaexec.attrdict", "AttrDict");
 }
 
 py::object build(const TreeNode& node, std::span<py::object> leaves);

@@ -128,6 +128,34 @@ def test_calls_work_in_exit_handlers() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.0\n", "")
 
 
+@pytest.mark.parametrize("given", ["np.zeros(2, np.float32)", "np.float32(1)"])
+def test_a_signal_handler_may_call_during_the_first_call(given: str) -> None:
+    """It runs where the call first runs Python code, such as the import of numpy's C interface."""
+    shape = "()" if given == "np.float32(1)" else "(2,)"
+    code = (
+        "import faulthandler, signal, numpy as np, cudaexec\n"
+        "from echo_methods import echo, tensor\n"
+        f"method = echo([tensor('x', 'float32', {shape})], delay_ms=100)\n"
+        f"x, calls = {given}, []\n"
+        "def handler(*_):\n"
+        "    calls.append(method(x))\n"
+        "signal.signal(signal.SIGALRM, handler)\n"
+        "faulthandler.dump_traceback_later(20, exit=True)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.03)\n"
+        "first = method(x)\n"
+        "assert len(calls) == 1 and type(first) is type(calls[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_forked_child_exits() -> None:
     code = (
         "import os, sys, threading, numpy as np, cudaexec\n"

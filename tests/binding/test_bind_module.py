@@ -371,5 +371,14 @@ def test_binding(program: Path, net: Net) -> None:
             method.bind((x, scale), (x[:, :2], count))
         with pytest.raises(cudaexec.InputError, match="found 1"):
             method.bind((x, scale), (wide[:, ::2],))
+        for wrong, error in (
+            (wide.astype(">f4"), cudaexec.DtypeError),
+            (torch._neg_view(torch.zeros(2, 2)), cudaexec.InputError),
+            (torch.zeros(2, 2, dtype=torch.complex64), cudaexec.DtypeError),
+            (torch.zeros(2, 2, device="meta"), cudaexec.InputError),
+            (memoryview(wide), cudaexec.InputError),
+        ):
+            with pytest.raises(error, match="method 'forward': bind: output 0: "):
+                method.bind((x, scale), (wrong, count))
     with pytest.raises(cudaexec.ClosedError):
         binding.run()
