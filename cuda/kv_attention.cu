@@ -5,45 +5,14 @@
 #include "kernel.cuh"
 #include "kv_cache.cuh"
 #include "numbers.cuh"
+#include "warp.cuh"
 
 namespace cudaexec::cuda {
 namespace {
 
-/// Whether the step's tokens have the positions that the session expects. If not, this step and all
-/// later ones store nothing until the host knows.
-__device__ __forceinline__ bool positions_fit(const KvAppendArgs& a, int* wrong) {
-  const int64_t position = a.word->position;
-  const bool poisoned = a.word->poisoned != 0;
-  if (threadIdx.x == 0) *wrong = 0;
-  __syncthreads();
-  for (int t = threadIdx.x; t < a.tokens; t += kKvAppendThreads) {
-    if (a.index[t * a.index_stride] != position + t) *wrong = 1;
-  }
-  __syncthreads();
-  if (*wrong == 0 || poisoned) return *wrong == 0 && !poisoned;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    volatile KvFault* fault = a.fault;
-    fault->expected = a.word->position;
-    fault->found = a.index[0];
-    __threadfence_system();
-    fault->raised = 1;
-    a.word->poisoned = 1;
-  }
-  return false;
-}
-
-template <typename T>
-__device__ __forceinline__ T stored(T x, T) {
-  return x;  // infinities stay
-}
-template <typename T, typename S>
-__device__ __forceinline__ S stored(T x, S kind) {
-  return narrow(saturate(static_cast<float>(widen(x)), kind), kind);
-}
-
 template <typename T, typename S>
 __device__ __forceinline__ void append(const KvAppendArgs& a, int* wrong) {
-  if (!positions_fit(a, wrong)) return;
+  if (!positions_fit(a, kKvAppendThreads, wrong)) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kKvAppendThreads + threadIdx.x;
   if (i >= 2 * a.count) return;
   const bool is_value = i >= a.count;
@@ -54,15 +23,7 @@ __device__ __forceinline__ void append(const KvAppendArgs& a, int* wrong) {
   at /= a.cache.heads;
   const int64_t token = at % a.tokens;
   const int item = static_cast<int>(at / a.tokens);
-  const int64_t* strides = is_value ? a.v_strides : a.k_strides;
-  const T* from = static_cast<const T*>(is_value ? a.v : a.k) + item * strides[0] +
-                  head * strides[1] + token * strides[2] + dim * strides[3];
-  const int64_t slot = slot_of(a.cache, a.word->position + token);
-  const int64_t part = is_value ? a.cache.value_offset : a.cache.key_offset;
-  S* to = reinterpret_cast<S*>(static_cast<char*>(a.cache.base) +
-                               row_offset<S>(a.cache, part, slot, item, head)) +
-          dim;
-  *to = stored(*from, S{});
+  store_element<T, S>(a, is_value, item, head, token, dim);
 }
 
 /// Shared memory of a block that attends without matrix products.
@@ -172,9 +133,7 @@ __device__ __forceinline__ void attend(const KvAttendArgs& a, PlainShared& share
   for (int r = 0; r < kKvPlainRows; ++r) {
     if (r >= unit.rows) continue;
     const int row = unit.first_row + r;
-    const int64_t place =
-        unit.split * static_cast<int64_t>(a.cache.batch) * a.cache.heads * a.rows +
-        partial_row(a, unit, row);
+    const int64_t place = partial_place(a, unit, row);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       const int d = part * kKvThreads + threadIdx.x;
@@ -193,19 +152,73 @@ __device__ __forceinline__ void attend(const KvAttendArgs& a, PlainShared& share
   }
 }
 
+/// Up to four of `left` elements; `aligned` says that they are four, at a multiple of 16 bytes.
+__device__ __forceinline__ void load_four(const float* from, int left, bool aligned,
+                                          float (&to)[4]) {
+  if (aligned) {
+    const float4 all = *reinterpret_cast<const float4*>(from);
+    to[0] = all.x;
+    to[1] = all.y;
+    to[2] = all.z;
+    to[3] = all.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = i < left ? from[i] : 0.0f;
+}
+
 struct CombineShared {
   float sums[kKvCombineThreads][4];
-  float largest[kKvCombineThreads], totals[kKvCombineThreads];
+  float factors[kKvMostSplits];
+  float largest[kKvCombineThreads / 32], totals[kKvCombineThreads / 32];
 };
+
+/// Shares of the splits in a row, in shared.factors; returns the sum of exponentials.
+__device__ __forceinline__ float weigh_splits(const float* largest, int64_t stride, int splits,
+                                              CombineShared& shared) {
+  constexpr int kWarps = kKvCombineThreads / 32;
+  constexpr int kMost = kKvMostSplits / kKvCombineThreads;
+  const int warp = threadIdx.x / 32;
+  float own[kMost], parts[kMost];
+  float most = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int split = i * kKvCombineThreads + threadIdx.x;
+    own[i] = split < splits ? largest[split * stride] : -INFINITY;
+    parts[i] = split < splits ? largest[split * stride + 1] : 0.0f;
+    most = fmaxf(most, own[i]);
+  }
+  most = largest_of_warp(most);
+  if (threadIdx.x % 32 == 0) shared.largest[warp] = most;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) most = fmaxf(most, shared.largest[i]);
+  const float base = most == -INFINITY ? 0.0f : most;
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int split = i * kKvCombineThreads + threadIdx.x;
+    const float factor = exp2f(own[i] - base);
+    if (split < splits) shared.factors[split] = factor;
+    total += parts[i] * factor;
+  }
+  total = sum_of_warp(total);
+  if (threadIdx.x % 32 == 0) shared.totals[warp] = total;
+  __syncthreads();
+  total = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) total += shared.totals[i];
+  return total;
+}
 
 /// One block a row: groups of threads that hold four elements each add up splits in turns.
 template <typename T>
 __device__ __forceinline__ void combine(const KvAttendArgs& a, CombineShared& shared) {
   KvUnit unit;
-  const int64_t row = blockIdx.x;
-  unit.item = static_cast<int>(row / a.rows / a.cache.heads);
-  unit.head = static_cast<int>(row / a.rows % a.cache.heads);
-  const int own = static_cast<int>(row % a.rows);
+  const int row = blockIdx.x;
+  const int own = row % a.rows;
+  unit.item = row / a.rows / a.cache.heads;
+  unit.head = row / a.rows % a.cache.heads;
   unit.row_tile = own / a.tile_rows;
   seen_tokens(a, a.word->position, &unit);
   const int splits = busy_splits(a, unit);
@@ -214,44 +227,30 @@ __device__ __forceinline__ void combine(const KvAttendArgs& a, CombineShared& sh
   const int width = (dims + 3) / 4;  // at most 128
   const int groups = kKvCombineThreads / width;
   const int group = threadIdx.x / width, first = threadIdx.x % width * 4;
+  const float total = weigh_splits(a.largest + 2 * row, 2 * rows, splits, shared);
   float sums[4] = {};
-  float largest = -INFINITY, total = 0;
   if (group < groups) {
-#pragma unroll 4
+    const float* from = a.sums + row * static_cast<int64_t>(dims) + first;
+#pragma unroll 8
     for (int split = group; split < splits; split += groups) {
-      const int64_t place = split * rows + row;
-      const float other = a.largest[2 * place], part = a.largest[2 * place + 1];
-      const float next = fmaxf(largest, other);
-      const float base = next == -INFINITY ? 0.0f : next;
-      const float mine = exp2f(largest - base), theirs = exp2f(other - base);
-      total = total * mine + part * theirs;
+      const float factor = shared.factors[split];
+      float part[4];
+      load_four(from + split * rows * dims, dims - first, dims % 4 == 0, part);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float sum = first + i < dims ? a.sums[place * dims + first + i] : 0.0f;
-        sums[i] = sums[i] * mine + sum * theirs;
-      }
-      largest = next;
+      for (int i = 0; i < 4; ++i) sums[i] += factor * part[i];
     }
   }
-  shared.largest[threadIdx.x] = largest;
-  shared.totals[threadIdx.x] = total;
 #pragma unroll
   for (int i = 0; i < 4; ++i) shared.sums[threadIdx.x][i] = sums[i];
   __syncthreads();
-  if (group != 0) return;
-  for (int g = 1; g < groups; ++g) {
-    const unsigned other = threadIdx.x + g * width;
-    const float next = fmaxf(largest, shared.largest[other]);
-    const float base = next == -INFINITY ? 0.0f : next;
-    const float mine = exp2f(largest - base), theirs = exp2f(shared.largest[other] - base);
-    total = total * mine + shared.totals[other] * theirs;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] = sums[i] * mine + shared.sums[other][i] * theirs;
-    largest = next;
-  }
+  // An element a thread.
   const float factor = a.word->poisoned != 0 ? NAN : 1.0f / total;
-  T* out = static_cast<T*>(a.out) + out_row(a, unit, own) + first;
-  for (int i = 0; i < 4 && first + i < dims; ++i) out[i] = narrow(sums[i] * factor, T{});
+  for (int d = threadIdx.x; d < dims; d += kKvCombineThreads) {
+    float sum = 0;
+#pragma unroll 8
+    for (int g = 0; g < groups; ++g) sum += shared.sums[g * width + d / 4][d % 4];
+    static_cast<T*>(a.out)[out_row(a, unit, own) + d] = narrow(sum * factor, T{});
+  }
 }
 
 }  // namespace

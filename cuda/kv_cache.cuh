@@ -103,13 +103,22 @@ __device__ __forceinline__ int busy_splits(const KvAttendArgs& a, const KvUnit& 
   return tiles < a.splits ? tiles : a.splits;
 }
 
+/// Narrows a unit's tiles to those of part `part` of `parts`.
+__device__ __forceinline__ void deal_out(int part, int parts, KvUnit* unit) {
+  const int tiles = unit->last_tile - unit->tile;
+  const int each = tiles / parts, more = tiles % parts;
+  const int begin = part * each + (part < more ? part : more);
+  unit->last_tile = unit->tile + begin + each + (part < more ? 1 : 0);
+  unit->tile += begin;
+}
+
 /// Unit `index` of the grid; false if it has nothing to do.
 __device__ __forceinline__ bool find_unit(const KvAttendArgs& a, int64_t index, KvUnit* unit) {
   const int heads = a.cache.batch * a.cache.heads;
   if (index >= static_cast<int64_t>(heads) * a.row_tiles * a.splits) return false;
   int at = static_cast<int>(index);
   int head;
-  if (a.rows_first != 0) {
+  if (a.together == 0) {
     unit->row_tile = at % a.row_tiles;
     at /= a.row_tiles;
     head = at % heads;
@@ -123,17 +132,20 @@ __device__ __forceinline__ bool find_unit(const KvAttendArgs& a, int64_t index, 
   unit->item = head / a.cache.heads;
   unit->head = head % a.cache.heads;
   seen_tokens(a, a.word->position, unit);
-  const int tiles = unit->last_tile - unit->tile;
-  const int each = tiles / a.splits, more = tiles % a.splits;
-  const int begin = unit->split * each + (unit->split < more ? unit->split : more);
-  unit->last_tile = unit->tile + begin + each + (unit->split < more ? 1 : 0);
-  unit->tile += begin;
+  deal_out(unit->split, a.splits, unit);
   return unit->tile < unit->last_tile;
 }
 
 /// The row of a kv head among those of the partial results.
 __device__ __forceinline__ int64_t partial_row(const KvAttendArgs& a, const KvUnit& unit, int row) {
   return (static_cast<int64_t>(unit.item) * a.cache.heads + unit.head) * a.rows + row;
+}
+
+/// The row among the partial results of all splits.
+__device__ __forceinline__ int64_t partial_place(const KvAttendArgs& a, const KvUnit& unit,
+                                                 int row) {
+  return unit.split * static_cast<int64_t>(a.cache.batch) * a.cache.heads * a.rows +
+         partial_row(a, unit, row);
 }
 
 /// Element 0 of a row of the result.
@@ -147,6 +159,52 @@ __device__ __forceinline__ int64_t out_row(const KvAttendArgs& a, const KvUnit& 
 __device__ __forceinline__ int64_t query_row(const KvAttendArgs& a, const KvUnit& unit, int row) {
   const int head = unit.head * a.group + row % a.group;
   return unit.item * a.q_strides[0] + head * a.q_strides[1] + row / a.group * a.q_strides[2];
+}
+
+/// Whether the step's tokens have the positions that the session expects. If not, this step and all
+/// later ones store nothing until the host knows.
+__device__ __forceinline__ bool positions_fit(const KvAppendArgs& a, int threads, int* wrong) {
+  const int64_t position = a.word->position;
+  const bool poisoned = a.word->poisoned != 0;
+  if (threadIdx.x == 0) *wrong = 0;
+  __syncthreads();
+  for (int t = threadIdx.x; t < a.tokens; t += threads) {
+    if (a.index[t * a.index_stride] != position + t) *wrong = 1;
+  }
+  __syncthreads();
+  if (*wrong == 0 || poisoned) return *wrong == 0 && !poisoned;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    volatile KvFault* fault = a.fault;
+    fault->expected = a.word->position;
+    fault->found = a.index[0];
+    __threadfence_system();
+    fault->raised = 1;
+    a.word->poisoned = 1;
+  }
+  return false;
+}
+
+template <typename T>
+__device__ __forceinline__ T stored(T x, T) {
+  return x;  // infinities stay
+}
+template <typename T, typename S>
+__device__ __forceinline__ S stored(T x, S kind) {
+  return narrow(saturate(static_cast<float>(widen(x)), kind), kind);
+}
+/// Stores an element of a step's keys or values.
+template <typename T, typename S>
+__device__ __forceinline__ void store_element(const KvAppendArgs& a, bool is_value, int item,
+                                              int head, int64_t token, int64_t dim) {
+  const int64_t* strides = is_value ? a.v_strides : a.k_strides;
+  const T* from = static_cast<const T*>(is_value ? a.v : a.k) + item * strides[0] +
+                  head * strides[1] + token * strides[2] + dim * strides[3];
+  const int64_t slot = slot_of(a.cache, a.word->position + token);
+  const int64_t part = is_value ? a.cache.value_offset : a.cache.key_offset;
+  S* to = reinterpret_cast<S*>(static_cast<char*>(a.cache.base) +
+                               row_offset<S>(a.cache, part, slot, item, head)) +
+          dim;
+  *to = stored(*from, S{});
 }
 
 }  // namespace cudaexec::cuda

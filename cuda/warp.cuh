@@ -102,4 +102,14 @@ __device__ __forceinline__ float sum_of_four(float value) {
   return value + shuffle_xor(value, 2);
 }
 
+/// The largest (the sum) of all threads of the warp.
+__device__ __forceinline__ float largest_of_warp(float value) {
+  for (int mask = 16; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
+  return value;
+}
+__device__ __forceinline__ float sum_of_warp(float value) {
+  for (int mask = 16; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+
 }  // namespace cudaexec::cuda

@@ -234,6 +234,7 @@ def test_bindings(program: Path, net: Net, counting: Path) -> None:
             assert bool((module(x) == 2 * (2 * i + 2)).all())
 
 
+@pytest.mark.alone
 def test_memory_goes_back(program: Path) -> None:
     x = torch.randn(8, 64, device="cuda")
 

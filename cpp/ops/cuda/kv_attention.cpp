@@ -17,7 +17,6 @@ namespace cudaexec::gpu {
 namespace {
 
 constexpr const char* kOp = "KV attention";
-constexpr int64_t kMostSplits = 512;
 
 bool same_dtype(Dtype a, KvDtype b) { return std::string(dtype_name(a)) == kv_dtype_name(b); }
 
@@ -34,9 +33,9 @@ cuda::KvCacheArgs cache_args(const KvLayerView& layer) {
           static_cast<int32_t>(layer.head_dim)};
 }
 
-void append(CudaDevice& device, const KvStep& step, const ops::KvOperands& p, const Tensor& k,
-            const Tensor& v, const Tensor& index, const std::string& types, StreamRef stream) {
-  cuda::KvAppendArgs args{};
+/// A step, but for what `args` has for attention.
+void describe_step(const KvStep& step, const ops::KvOperands& p, const Tensor& k, const Tensor& v,
+                   const Tensor& index, cuda::KvAppendArgs& args) {
   args.cache = cache_args(*p.layer);
   args.word = step.word;
   args.fault = step.fault;
@@ -48,16 +47,20 @@ void append(CudaDevice& device, const KvStep& step, const ops::KvOperands& p, co
   std::copy_n(v.strides().data(), 4, args.v_strides);
   args.count = k.numel();
   args.tokens = static_cast<int32_t>(p.tokens);
-  launch(device, "kv_attention", "cudaexec_kv_append_" + types, args,
-         blocks_for(2 * args.count, cuda::kKvAppendThreads), stream, cuda::kKvAppendThreads);
 }
 
 /// How the work is dealt out. Depends on sizes and the GPU alone.
 struct Plan {
-  bool matrix = false;  // kv_matrix.cu
+  bool matrix = false;    // kv_matrix.cu
+  bool together = false;  // warps of a block share a unit's tokens
+  bool fused = false;     // it stores the step's tokens too
   int64_t tile_rows = 0, row_tiles = 0, splits = 1;
-  int64_t per_block = 1;  // units
+  int64_t units_per_block = 1;
 };
+
+/// Blocks of kv_matrix.cu that a multiprocessor's registers allow: 12 warps with heads of 64, 8
+/// with larger ones, which keeps 48 to 64 KiB on their way.
+int64_t resident_blocks(int64_t head_dim) { return head_dim == 64 ? 3 : 2; }
 
 Plan make_plan(const CudaDevice& device, const KvStep& step, const ops::KvOperands& p,
                Dtype dtype) {
@@ -72,29 +75,36 @@ Plan make_plan(const CudaDevice& device, const KvStep& step, const ops::KvOperan
   }
   plan.tile_rows = plan.matrix ? cuda::kKvMatrixRows : cuda::kKvPlainRows;
   plan.row_tiles = ops::divide_up(p.group * p.tokens, plan.tile_rows);
-  // As many units as run at once: their registers allow 12 warps with heads of 64, 8 with larger
-  // ones, which keeps 48 to 64 KiB a multiprocessor on their way.
-  plan.per_block = plan.matrix ? cuda::kKvThreads / 32 : 1;
-  const int64_t resident = plan.matrix ? (p.head_dim == 64 ? 12 : 8) : 4;
+  // With many rows the warps of a block read the same tokens instead.
+  plan.together = plan.matrix && plan.row_tiles < cuda::kKvWarps;
+  plan.fused = plan.together && plan.row_tiles == 1;
+  plan.units_per_block = plan.matrix && !plan.together ? cuda::kKvWarps : 1;
+  const int64_t blocks = plan.matrix ? resident_blocks(p.head_dim) : 4;
   const int64_t units = p.batch * p.kv_heads * plan.row_tiles;
   const int64_t span =
       p.layer->is_ring() ? std::min(p.layer->slots, p.layer->window + p.tokens) : p.layer->slots;
-  const int64_t most = std::min(kMostSplits, ops::divide_up(span, cuda::kKvTokenTile));
-  plan.splits = std::clamp<int64_t>(device.facts().sm_count * resident / units, 1, most);
+  const int64_t tiles = ops::divide_up(span, cuda::kKvTokenTile);
+  const int64_t most = std::min<int64_t>(
+      cuda::kKvMostSplits, plan.together ? ops::divide_up(tiles, cuda::kKvWarps) : tiles);
+  const int64_t resident = device.facts().sm_count * blocks * plan.units_per_block;
+  plan.splits = std::clamp<int64_t>(resident / units, 1, most);
   return plan;
 }
 
-void attend(CudaDevice& device, const KvStep& step, const ops::KvOperands& p, const Tensor& q,
-            const Tensor& out, double scale, const std::string& types, const OpContext& context) {
-  const Plan plan = make_plan(device, step, p, q.dtype());
+void append(CudaDevice& device, const cuda::KvAppendArgs& args, const std::string& types,
+            StreamRef stream) {
+  launch(device, "kv_attention", "cudaexec_kv_append_" + types, args,
+         blocks_for(2 * args.count, cuda::kKvAppendThreads), stream, cuda::kKvAppendThreads);
+}
+
+void attend(CudaDevice& device, const Plan& plan, const ops::KvOperands& p, const Tensor& q,
+            const Tensor& out, double scale, const std::string& types, cuda::KvAttendArgs& args,
+            const OpContext& context) {
   const int64_t rows = p.group * p.tokens;
   const int64_t places = plan.splits == 1 ? 0 : plan.splits * p.batch * p.kv_heads * rows;
   constexpr double kLog2E = 1.4426950408889634;
   const DeviceScratch sums(static_cast<size_t>(places * p.head_dim) * sizeof(float), context);
   const DeviceScratch largest(static_cast<size_t>(2 * places) * sizeof(float), context);
-  cuda::KvAttendArgs args{};
-  args.cache = cache_args(*p.layer);
-  args.word = step.word;
   args.q = q.data();
   std::copy_n(q.strides().data(), 4, args.q_strides);
   args.out = out.data();
@@ -102,18 +112,16 @@ void attend(CudaDevice& device, const KvStep& step, const ops::KvOperands& p, co
   args.largest = static_cast<float*>(largest.data());
   args.scale = static_cast<float>(scale * kLog2E);
   args.group = static_cast<int32_t>(p.group);
-  args.tokens = static_cast<int32_t>(p.tokens);
   args.rows = static_cast<int32_t>(rows);
   args.tile_rows = static_cast<int32_t>(plan.tile_rows);
   args.row_tiles = static_cast<int32_t>(plan.row_tiles);
   args.splits = static_cast<int32_t>(plan.splits);
-  // With many rows the warps of a block read the same tokens, else those of neighbouring heads.
-  args.rows_first = plan.row_tiles >= plan.per_block ? 1 : 0;
+  args.together = plan.together ? 1 : 0;
   const int64_t units = p.batch * p.kv_heads * plan.row_tiles * plan.splits;
   const std::string kernel = plan.matrix ? str("cudaexec_kv_matrix_", types, "_", p.head_dim)
                                          : str("cudaexec_kv_attend_", types);
   launch(device, plan.matrix ? "kv_matrix" : "kv_attention", kernel, args,
-         blocks_for(units, plan.per_block), context.stream, cuda::kKvThreads);
+         blocks_for(units, plan.units_per_block), context.stream, cuda::kKvThreads);
   if (plan.splits == 1) return;
   launch(device, "kv_attention", str("cudaexec_kv_combine_", dtype_name(q.dtype())), args,
          p.batch * p.kv_heads * rows, context.stream, cuda::kKvCombineThreads);
@@ -122,7 +130,7 @@ void attend(CudaDevice& device, const KvStep& step, const ops::KvOperands& p, co
 void require_counts(const ops::KvOperands& p) {
   // Kernels count rows and units in 32 bits.
   const auto rows = checked_mul<int64_t>(p.batch * p.heads, p.tokens);
-  if (rows && *rows <= kMaxBlocks / kMostSplits) return;
+  if (rows && *rows <= kMaxBlocks / cuda::kKvMostSplits) return;
   throw NotSupported(str(kOp, ": a step of ", p.batch, " x ", p.heads, " x ", p.tokens,
                          " queries; use fewer tokens a call"));
 }
@@ -143,8 +151,12 @@ Tensor kv_attention(const KvStep* step, const Tensor& q, const Tensor& k, const 
   const int64_t row = p.heads * p.head_dim;
   Tensor out =
       empty_strided(device, sizes, Dims{p.tokens * row, p.head_dim, row, 1}, q.dtype(), context);
-  append(device, *step, p, k, v, index, types, context.stream);
-  attend(device, *step, p, q, out, scale, types, context);
+  const Plan plan = make_plan(device, *step, p, q.dtype());
+  cuda::KvAttendArgs args{};
+  describe_step(*step, p, k, v, index, args);
+  args.fused = plan.fused ? 1 : 0;
+  if (!plan.fused) append(device, args, types, context.stream);
+  attend(device, plan, p, q, out, scale, types, args, context);
   return out;
 }
 

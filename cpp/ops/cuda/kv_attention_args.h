@@ -7,9 +7,11 @@
 
 namespace cudaexec::cuda {
 
-inline constexpr unsigned kKvThreads = 128;  // of a block that attends: four warps
+inline constexpr unsigned kKvThreads = 128;  // of a block that attends
+inline constexpr int kKvWarps = kKvThreads / 32;
 inline constexpr unsigned kKvAppendThreads = 256;
 inline constexpr unsigned kKvCombineThreads = 256;
+inline constexpr int kKvMostSplits = 512;
 inline constexpr int kKvTokenTile = 16;   // tokens that lie in one page
 inline constexpr int kKvMatrixRows = 16;  // query rows of a warp that multiplies matrices
 inline constexpr int kKvPlainRows = 8;    // of a block that does not
@@ -38,25 +40,27 @@ struct KvAppendArgs {
   int64_t k_strides[4], v_strides[4];  // elements
   int64_t count;                       // elements of k
   int32_t tokens;
+  // Attention stores the tokens itself, where each token of a kv head is one warp's alone.
+  int32_t fused;
 };
 
 /// A unit of work is some query rows of a kv head over a part of its tokens; row r of a kv head is
 /// token r / group of the step, of the group's head r % group.
-struct KvAttendArgs {
-  KvCacheArgs cache;
-  const KvDeviceWord* word;
+struct KvAttendArgs : KvAppendArgs {
   const void* q;
   int64_t q_strides[4];  // elements
   void* out;             // [batch, tokens, heads * group, head_dim]
   float* sums;           // [splits, batch * heads * rows, head_dim]; null: one split, the result
   float* largest;        // [splits, batch * heads * rows, 2]: largest score, sum of exponentials
   float scale;           // of scores, in powers of two
-  int32_t group, tokens;
+  int32_t group;
   int32_t rows;       // group * tokens
   int32_t tile_rows;  // of a unit
   int32_t row_tiles;
   int32_t splits;
-  int32_t rows_first;  // whether neighbouring units are row tiles of a head, not heads
+  // Whether a unit of kv_matrix.cu is a block, whose warps share its tokens out among them. If not,
+  // it is a warp, and neighbouring ones are row tiles of a head: they read the same tokens.
+  int32_t together;
 };
 
 }  // namespace cudaexec::cuda

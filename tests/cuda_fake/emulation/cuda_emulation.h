@@ -19,6 +19,9 @@ struct uint2 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+struct float4 {
+  float x, y, z, w;
+};
 
 namespace emulation {
 
@@ -59,6 +62,7 @@ const T* exchange(const T& mine) {
 #define gridDim ::emulation::position.grid_size
 
 inline void __syncthreads() { emulation::wait_for_block(); }
+inline void __syncwarp() { (void)emulation::exchange(0); }
 inline void __threadfence_system() {}
 [[noreturn]] inline void __trap() { emulation::trap(); }
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
