@@ -37,6 +37,9 @@ std::unique_ptr<const KvUse> make_kv_use(const Program& program) {
     entry.what = str("method '", method.spec.name, "'");
     if (method.code == nullptr || !method.spec.kv) continue;
     entry.spec = &*method.spec.kv;
+    if (entry.spec->position_input) {
+      entry.position_name = method.spec.inputs.at(*entry.spec->position_input).name;
+    }
     for (const std::string& fqn : entry.spec->position_states) {
       const auto found = program.table.by_fqn.find(fqn);
       if (found == program.table.by_fqn.end() ||
@@ -134,7 +137,7 @@ void KvSession::check_positions(const KvUse::Method& method, std::span<const Val
     for (int64_t t = 0; t < count; ++t) {
       const int64_t found = element(*tensor, offset + t * stride);
       if (found == expected + t) continue;
-      throw InputError(str(method.what, ": input ", *method.spec->position_input, ": token ", t,
+      throw InputError(str(method.what, ": input '", method.position_name, "': token ", t,
                            " has position ", found, "; the session holds ", expected,
                            " tokens, so positions ", expected, " to ", expected + width - 1,
                            " are expected; pass position + arange(", width,

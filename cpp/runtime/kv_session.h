@@ -24,6 +24,7 @@ struct KvUse {
   struct Method {
     const KvMethodSpec* spec = nullptr;  // null: it does not use the cache
     std::string what;                    // begins messages
+    std::string position_name;           // of the input with positions, if there is one
     std::vector<WeightView> states;      // that count tokens
   };
   std::shared_ptr<KvProgram> program;

@@ -211,7 +211,7 @@ def test_wrong_positions_and_widths(flat: cudaexec.Module) -> None:
     prefill = session.method("prefill")
     tokens = ids(4)
     for wrong in ([11, 12, 13, 14], [0, 1, 2, 3], [10, 11, 13, 12], [10, 10, 10, 10]):
-        with pytest.raises(cudaexec.InputError, match="method 'prefill'.*holds 10 tokens"):
+        with pytest.raises(cudaexec.InputError, match="'positions': token.*holds 10 tokens"):
             prefill(tokens, torch.tensor(wrong))
     for given in (tokens, tokens.numpy()):
         with pytest.raises(cudaexec.InputError, match="token 0 has position 9"):
@@ -220,6 +220,51 @@ def test_wrong_positions_and_widths(flat: cudaexec.Module) -> None:
         prefill(ids(WIDEST + 1), torch.arange(10, 11 + WIDEST))
     assert session.position == 10
     assert close_to(step(session, tokens), eager.step(tokens))
+
+
+def test_one_session_in_many_hands(flat: cudaexec.Module) -> None:
+    """Others rewind, reset and fork it between a thread's steps: refusals, and then as if alone."""
+    torch.manual_seed(9)
+    session, stop = flat.session(), threading.Event()
+    failures: list[BaseException] = []
+
+    def until_stopped(act: Any) -> None:
+        try:
+            while not stop.is_set():
+                try:
+                    act()
+                except (cudaexec.InputError, cudaexec.ContextFull):
+                    continue
+        except BaseException as failure:
+            failures.append(failure)
+
+    def fork() -> None:
+        with session.fork() as child:
+            step(child, ids(1))
+            assert child.position >= 1
+
+    tokens = ids(3)
+    acts = [
+        lambda: step(session, tokens),
+        lambda: step(session, ids(1)),
+        lambda: session.rewind(session.position // 2),
+        lambda: session.rewind(1),
+        session.reset,
+        fork,
+        lambda: (session.memory_stats(), flat.memory_stats(), session.position),
+    ]
+    threads = [threading.Thread(target=until_stopped, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    stop.wait(1)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert failures == []
+    session.reset()
+    assert session.position == 0
+    assert close_to(step(session, tokens), Eager("flat").step(tokens))
 
 
 def test_bytes(flat: cudaexec.Module) -> None:

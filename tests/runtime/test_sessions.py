@@ -176,6 +176,7 @@ def test_closing(program: Program) -> None:
     uses: list[Callable[[], object]] = [
         lambda: add(ONE), session.reset, session.fork, session.state_dict, session.memory_stats,
         lambda: session.manual_seed(1), lambda: session.method("read"),
+        lambda: session.method("add"),  # which was used before
     ]  # fmt: skip
     for use in uses:
         with pytest.raises(cudaexec.ClosedError, match="the session of .* was closed"):
