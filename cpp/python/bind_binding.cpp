@@ -92,7 +92,8 @@ std::vector<Value> output_values(const py::object& outputs, const MethodSpec& sp
 
 PyBinding::PyBinding(const PyMethod& method, const CallArguments& arguments,
                      const py::object& outputs)
-    : device_(method.device()), name_(method.spec().name) {
+    : device_(method.device()),
+      stream_place_(str("method '", method.spec().name, "': Binding.run: stream")) {
   borrowed_.gpu.set_call(device_, std::nullopt);
   ObjectSlots leaves(method.signature().num_leaves());
   method.signature().flatten_into(arguments, leaves.span(), borrowed_);
@@ -114,8 +115,7 @@ PyBinding::~PyBinding() {
 void PyBinding::run(const py::object& stream) {
   CallStream order;
   if (!stream.is_none()) {
-    order.chosen =
-        stream_from_object(stream.ptr(), device_, str("method '", name_, "': Binding.run: stream"));
+    order.chosen = stream_from_object(stream.ptr(), device_, stream_place_);
   }
   if (on_gpu_) order.inputs = borrowed_.gpu.stream_now(borrowed_.torch_api);
   without_gil([&] { binding_->run(order); });

@@ -24,7 +24,7 @@ class PyBinding {
  private:
   Borrowed borrowed_;  // keeps the memory
   Device device_;
-  std::string name_;
+  std::string stream_place_;  // for messages
   bool on_gpu_ = false;
   std::shared_ptr<Binding> binding_;
 };

@@ -42,11 +42,12 @@ class CudaEchoMethod final : public Method {
   const MethodSpec& spec() const noexcept override { return spec_; }
   Device device() const noexcept override { return {DeviceType::kCuda, index_}; }
 
-  std::vector<Value> call(std::span<Value> inputs, const CallStream& stream) override {
+  void call(std::span<Value> inputs, const CallStream& stream,
+            std::vector<Value>& outputs) override {
+    outputs.clear();
     last_stream = stream;
     for (const Value& input : inputs) check(std::get<Tensor>(input));
     GpuCall gpu(cuda_device(index_), stream, inputs);
-    std::vector<Value> outputs;
     for (const Value& input : inputs) {
       const auto& tensor = std::get<Tensor>(input);
       outputs.emplace_back(tensor.device().is_cpu() ? to_device(tensor, gpu.device(), gpu.stream())
@@ -56,7 +57,6 @@ class CudaEchoMethod final : public Method {
       if (gpu.host_only()) output = copy_to_host(std::get<Tensor>(output));
     }
     gpu.finish();
-    return outputs;
   }
 
  private:

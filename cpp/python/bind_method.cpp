@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "python/annotations.h"
@@ -70,6 +71,11 @@ class PackedArguments {
   py::object names_;
 };
 
+ArraysByName stats(const PyMethod& self) {
+  const std::string text = without_gil([&] { return self.method().describe_json(); });
+  return py::module_::import("json").attr("loads")(text);
+}
+
 std::shared_ptr<PyBinding> bind(const PyMethod& self, const py::object& inputs,
                                 const py::object& outputs) {
   const PackedArguments arguments(inputs);
@@ -124,6 +130,14 @@ void register_method(py::module_& m) {
           "Those calls change the state as any others do; the tokens that they add to a KV cache\n"
           "are forgotten. Without graphs: one call, which loads the method's kernels. Raises as a\n"
           "call does.")
+      .def("stats", &stats, py::call_guard<BindingScope>(),
+           "How it was used: its entry in Module.stats()[\"methods\"].\n\n"
+           "name, which code runs and why other code does not, uses_state, calls, errors and\n"
+           "containers over all sessions; with CUDA graphs also graphs: captures, replays, "
+           "failures,\n"
+           "evictions and, for each signature of inputs, phase, calls, captures, replays, nbytes "
+           "kept\n"
+           "and why there is no graph.")
       .def("__repr__", [](const PyMethod& self) {
         return "<cudaexec.Method " + method_text(self.spec()) + ">";
       });

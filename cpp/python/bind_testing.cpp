@@ -31,7 +31,8 @@ class EchoMethod final : public Method {
 
   const MethodSpec& spec() const noexcept override { return spec_; }
 
-  std::vector<Value> call(std::span<Value> inputs, const CallStream&) override {
+  void call(std::span<Value> inputs, const CallStream&, std::vector<Value>& outputs) override {
+    outputs.clear();
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms_));
     std::vector<Tensor> tensors(spec_.num_graph_inputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -39,9 +40,7 @@ class EchoMethod final : public Method {
         tensors.at(spec_.inputs[i].graph_input) = contiguous_copy(*tensor, cpu_allocator(), {});
       }
     }
-    std::vector<Value> outputs;
     for (const OutputSpec& output : spec_.outputs) outputs.push_back(make(output, tensors));
-    return outputs;
   }
 
  private:

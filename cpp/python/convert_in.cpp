@@ -163,7 +163,7 @@ Tensor dispatch(PyObject* object, const TypeInfo& info, Borrowed& borrowed) {
 
 }  // namespace
 
-Borrowed::~Borrowed() {
+void Borrowed::release() noexcept {
   gpu.order_after();  // while everything is still there
   for (dlpack::DLManagedTensor* tensor : legacy_) {
     if (tensor->deleter != nullptr) tensor->deleter(tensor);
@@ -173,6 +173,13 @@ Borrowed::~Borrowed() {
   }
   for (const auto& buffer : buffers_) PyBuffer_Release(buffer.get());
   for (PyObject* object : objects_) Py_DECREF(object);
+  gpu.clear();
+  legacy_.clear();
+  versioned_.clear();
+  buffers_.clear();
+  objects_.clear();
+  family = Family::kCudaexec;
+  torch_api = nullptr;
 }
 
 Py_buffer& Borrowed::add_buffer() { return *buffers_.emplace_back(std::make_unique<Py_buffer>()); }

@@ -53,9 +53,12 @@ const TypeInfo& type_info(PyObject* object);
 class Borrowed {
  public:
   Borrowed() = default;
-  ~Borrowed();
+  ~Borrowed() { release(); }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
+
+  /// Releases everything; as new, with the room it has, for the next call. With the GIL.
+  void release() noexcept;
 
   /// Keeps an object alive.
   void keep(PyObject* object) {

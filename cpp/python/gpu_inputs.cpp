@@ -125,4 +125,15 @@ void GpuInputs::order_after() noexcept {
   if (!held_.empty()) hold_until_done(device_->index, run_, std::move(held_));
 }
 
+void GpuInputs::clear() noexcept {
+  device_.reset();
+  chosen_.reset();
+  owner_.reset();
+  api_ = nullptr;
+  sources_.clear();
+  copies_.clear();
+  held_.release();
+  ordered_ = false;
+}
+
 }  // namespace cudaexec::python

@@ -76,6 +76,8 @@ class GpuInputs {
   /// Makes the owners' streams follow the call, and holds the inputs of unknown owners until it is
   /// done. Does nothing where order_before() was not reached. With the GIL.
   void order_after() noexcept;
+  /// As new, with the room it has, for the next call. With the GIL.
+  void clear() noexcept;
 
  private:
   struct Source {

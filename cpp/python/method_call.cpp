@@ -1,8 +1,9 @@
 #include "python/method_call.h"
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
-#include <vector>
 
 #include "base/cleanup_report.h"
 #include "base/error.h"
@@ -14,11 +15,45 @@
 
 namespace cudaexec::python {
 
+void CallScratch::clear() noexcept {
+  objects.clear();
+  outputs.clear();
+  inputs.clear();
+  borrowed.release();
+}
+
+/// One of the method's scratches, lent to a call. With the GIL.
+class PyMethod::Scratch {
+ public:
+  explicit Scratch(const PyMethod& method) : method_(method) {
+    if (!method.idle_.empty()) {
+      scratch_ = std::move(method.idle_.back());
+      method.idle_.pop_back();
+      return;
+    }
+    scratch_ = std::make_unique<CallScratch>();
+    method.idle_.reserve(method.num_scratches_ + 1);
+    ++method.num_scratches_;
+  }
+  ~Scratch() {
+    scratch_->clear();
+    method_.idle_.push_back(std::move(scratch_));
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  CallScratch* operator->() const noexcept { return scratch_.get(); }
+
+ private:
+  const PyMethod& method_;
+  std::unique_ptr<CallScratch> scratch_;
+};
+
 PyMethod::PyMethod(std::shared_ptr<Method> method)
     : method_(std::move(method)),
       device_(method_->device()),
       signature_(method_->spec()),
-      out_tree_(method_->spec().out_tree) {
+      out_tree_(method_->spec().out_tree),
+      stream_place_(str("method '", method_->spec().name, "': stream")) {
   const MethodSpec& spec = method_->spec();
   if (out_tree_.num_leaves != spec.outputs.size()) {
     throw FormatError(str("method '", spec.name, "': the structure of its outputs has ",
@@ -51,17 +86,16 @@ void PyMethod::warm_up(const CallArguments& arguments) const {
 }
 
 py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const {
-  Borrowed borrowed;
+  const Scratch scratch(*this);
+  Borrowed& borrowed = scratch->borrowed;
   std::optional<StreamRef> chosen;
-  if (stream != nullptr) {
-    chosen = stream_from_object(stream, device_, str("method '", spec().name, "': stream"));
-  }
+  if (stream != nullptr) chosen = stream_from_object(stream, device_, stream_place_);
   borrowed.gpu.set_call(device_, chosen);
   const size_t count = signature_.num_leaves();
   ObjectSlots leaves(count);
   signature_.flatten_into(arguments, leaves.span(), borrowed);
 
-  std::vector<Value> inputs;
+  std::vector<Value>& inputs = scratch->inputs;
   inputs.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     inputs.push_back(value_from_object(leaves.span()[i], method_->spec(), i, borrowed));
@@ -69,9 +103,10 @@ py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const
   CallStream order{chosen, std::nullopt};
   const bool on_gpu = borrowed.gpu.any();
   if (on_gpu) order = borrowed.gpu.prepare(borrowed.torch_api);
-  std::vector<Value> outputs = without_gil([&] {
+  std::vector<Value>& outputs = scratch->outputs;
+  without_gil([&] {
     if (on_gpu) borrowed.gpu.order_before();
-    return method_->call(inputs, order);
+    method_->call(inputs, order, outputs);
   });
   if (has_cleanup_reports()) [[unlikely]]
     warn_of_cleanup_failures();
@@ -82,7 +117,7 @@ py::object PyMethod::run(const CallArguments& arguments, PyObject* stream) const
   }
 
   if (out_tree_.is_leaf()) return object_from_value(std::move(outputs[0]), borrowed);
-  std::vector<py::object> objects;
+  std::vector<py::object>& objects = scratch->objects;
   objects.reserve(outputs.size());
   for (Value& output : outputs) objects.push_back(object_from_value(std::move(output), borrowed));
   return unflatten(out_tree_, objects);
@@ -121,15 +156,16 @@ PyObject* slot_call(const PyMethod& method, PyObject* args, PyObject* kwargs) {
     return fastcall(method, PySequence_Fast_ITEMS(args), positional, nullptr);
   }
   try {
-    std::vector<PyObject*> values(PySequence_Fast_ITEMS(args),
-                                  PySequence_Fast_ITEMS(args) + positional);
     const auto keywords = py::reinterpret_borrow<py::dict>(kwargs);
+    ObjectSlots slots(static_cast<size_t>(positional) + keywords.size());
+    const std::span<PyObject*> values = slots.span();
+    std::copy_n(PySequence_Fast_ITEMS(args), positional, values.begin());
     py::tuple names(keywords.size());
     Py_ssize_t next = 0;
     for (const auto& [name, value] : keywords) {
+      values[static_cast<size_t>(positional + next)] = value.ptr();
       PyTuple_SET_ITEM(names.ptr(), next++,
                        py::object(py::reinterpret_borrow<py::object>(name)).release().ptr());
-      values.push_back(value.ptr());
     }
     return fastcall(method, values.data(), positional, names.ptr());
   } catch (...) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "device/device.h"
 #include "python/arguments.h"
@@ -15,6 +16,16 @@
 namespace cudaexec::python {
 
 namespace py = pybind11;
+
+/// What one call needs, kept for later ones so that they need no allocation.
+struct CallScratch {
+  Borrowed borrowed;  // outlives the values
+  std::vector<Value> inputs, outputs;
+  std::vector<py::object> objects;
+
+  /// Releases what the call used. With the GIL; may run Python code, and calls.
+  void clear() noexcept;
+};
 
 class PyMethod {
  public:
@@ -36,12 +47,17 @@ class PyMethod {
   [[nodiscard]] const Signature& signature() const noexcept { return signature_; }
 
  private:
+  class Scratch;
   [[nodiscard]] py::object run(const CallArguments& arguments, PyObject* stream) const;
 
   std::shared_ptr<Method> method_;
   Device device_;
   Signature signature_;
   TreeNode out_tree_;
+  std::string stream_place_;  // for messages
+  // Guarded by the GIL.
+  mutable std::vector<std::unique_ptr<CallScratch>> idle_;
+  mutable size_t num_scratches_ = 0;  // most idle ones there can be
 };
 
 /// The body of a METH_FASTCALL | METH_KEYWORDS function that calls `method`.

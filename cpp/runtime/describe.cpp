@@ -49,7 +49,7 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json describe_method(const ModuleState& state, size_t index) {
+Json method_entry(const ModuleState& state, size_t index) {
   const ProgramMethod& method = state.program->methods[index];
   Json json;
   json["name"] = method.spec.name;
@@ -110,9 +110,13 @@ std::string describe_module(const ModuleState& state) {
   json["sessions"] = state.sessions.all().size();
   json["methods"] = Json::array();
   for (size_t i = 0; i < program.methods.size(); ++i) {
-    json["methods"].push_back(describe_method(state, i));
+    json["methods"].push_back(method_entry(state, i));
   }
   return text_of(json);
+}
+
+std::string describe_method(const ModuleState& state, size_t index) {
+  return text_of(method_entry(state, index));
 }
 
 std::string describe_session(const ModuleState& state, const SessionState& session) {

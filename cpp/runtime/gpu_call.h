@@ -2,9 +2,9 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "base/export.h"
+#include "base/inline_list.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/host_work.h"
 #include "runtime/module.h"
@@ -32,7 +32,7 @@ class CUDAEXEC_API GpuCall {
 
  private:
   struct Other {
-    CudaDevice* device;
+    CudaDevice* device = nullptr;
     StreamRef stream;
   };
   void choose_stream(const CallStream& wanted);
@@ -43,7 +43,7 @@ class CUDAEXEC_API GpuCall {
   StreamRef stream_;
   bool host_only_ = true;
   bool finished_ = false;
-  std::vector<Other> others_;
+  InlineList<Other, 8> others_;
 };
 
 struct BoundOutputs;

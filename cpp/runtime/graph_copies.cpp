@@ -50,6 +50,7 @@ void GraphCopies::run(void* dst, const void* src, size_t nbytes) {
 std::vector<GraphCopies::Part> GraphCopies::take_parts() { return std::exchange(parts_, {}); }
 
 void GraphCopies::capture(StreamCapture& stream) {
+  if (!nodes_.empty()) batch_kernel_ = BatchCopy::kernel(device_);
   for (Node& node : nodes_) {
     if (node.function == nullptr) {
       node.batch.launch(device_, stream.stream());
@@ -89,7 +90,7 @@ void GraphCopies::update(GraphExec& exec) {
   for (Node& node : nodes_) {
     if (!node.changed) continue;
     if (node.function == nullptr) {
-      exec.set_kernel(node.node, BatchCopy::kernel(device_), node.batch.blocks(), kCopyThreads, 1,
+      exec.set_kernel(node.node, batch_kernel_, node.batch.blocks(), kCopyThreads, 1,
                       &node.batch.args());
     } else {
       exec.set_kernel(node.node, node.function, node.blocks, node.block_x, node.block_y,

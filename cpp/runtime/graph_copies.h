@@ -61,6 +61,7 @@ class GraphCopies final : public CopySink {
   size_t batch_for(const HasRoom& has_room);
 
   CudaDevice& device_;
+  cuda::CUfunction batch_kernel_ = nullptr;  // from capture() on; the device's table has a lock
   std::vector<Node> nodes_;
   std::vector<Part> parts_;
 };

@@ -52,8 +52,9 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
 
   [[nodiscard]] Device device() const noexcept override { return state_->program->device; }
 
-  [[nodiscard]] std::vector<Value> call(std::span<Value> inputs, const CallStream& where) override {
-    return call_into(inputs, where, nullptr);
+  void call(std::span<Value> inputs, const CallStream& where,
+            std::vector<Value>& outputs) override {
+    call_into(inputs, where, nullptr, outputs);
   }
 
   [[nodiscard]] std::shared_ptr<Binding> bind(std::vector<Value> inputs,
@@ -75,31 +76,36 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
     session_->rewind(position);
   }
 
-  /// A call whose outputs go to `bound`, or are returned if there is none.
-  [[nodiscard]] std::vector<Value> call_into(std::span<Value> inputs, const CallStream& where,
-                                             const BoundOutputs* bound) {
+  [[nodiscard]] std::string describe_json() const override {
+    return describe_method(*state_, method_.index);
+  }
+
+  /// A call whose outputs go to `bound`, or to `outputs` if there is none.
+  void call_into(std::span<Value> inputs, const CallStream& where, const BoundOutputs* bound,
+                 std::vector<Value>& outputs) {
+    outputs.clear();
     const OpenSession open(*state_, *session_);
     session_->count_call(method_.index);
     try {
-      return run(inputs, where, bound);
+      run(inputs, where, bound, outputs);
     } catch (...) {
       session_->count_error(method_.index);
+      outputs.clear();
       throw;
     }
   }
 
  private:
-  [[nodiscard]] std::vector<Value> run(std::span<Value> inputs, const CallStream& where,
-                                       const BoundOutputs* bound) {
+  void run(std::span<Value> inputs, const CallStream& where, const BoundOutputs* bound,
+           std::vector<Value>& outputs) {
     Dims symbols;
     method_.inputs.check(inputs, symbols);
-    std::vector<Value> outputs;
     if (method_.code == nullptr) {
       std::vector<Tensor> nothing;
       const CallMemory memory{*state_->memory, *state_->memory, {}};
       method_.outputs.take(nothing, {}, symbols, memory, outputs);
       if (bound != nullptr) bound->fill(outputs, memory);
-      return outputs;
+      return;
     }
     const ThreadLimit threads(state_->options.threads);
     const RandomScope random(session_->random());
@@ -107,17 +113,16 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
     if (device == nullptr) {
       run_on_container(inputs, symbols,
                        {*state_->memory, *state_->memory, {}, nullptr, nullptr, bound}, outputs);
-      return outputs;
+      return;
     }
     GpuCall gpu(*device, where, inputs);
     HostWork host_work(*device, gpu.stream());  // ends before the outputs on the host
     run_on_container(
         inputs, symbols,
         {*state_->memory, state_->host_memory(), gpu.stream(), &gpu, &host_work, bound}, outputs);
-    if (method_.uses_kv) return outputs;  // its step has waited
+    if (method_.uses_kv) return;  // its step has waited
     gpu.finish();
     host_work.wait();
-    return outputs;
   }
 
   void run_on_container(std::span<Value> inputs, const Dims& symbols, const CallMemory& memory,
@@ -205,13 +210,15 @@ class MethodBinding final : public Binding {
                             "forked; make another one"));
     }
     scratch_ = inputs_;  // a call consumes its inputs
-    (void)method_->call_into(scratch_, where, outputs_.get());
+    method_->call_into(scratch_, where, outputs_.get(), results_);
+    results_.clear();
   }
 
  private:
   std::shared_ptr<ModuleMethod> method_;
   ForkMutex mutex_;
-  std::vector<Value> inputs_, scratch_;
+  std::vector<Value> inputs_;
+  std::vector<Value> scratch_, results_;  // of one run; kept so that runs need no allocation
   std::shared_ptr<BoundOutputs> outputs_ = std::make_shared<BoundOutputs>();
 };
 

@@ -134,14 +134,15 @@ class CUDAEXEC_API Method {
   [[nodiscard]] virtual Device device() const noexcept { return {}; }
   /// `inputs`: one per flat leaf of spec().inputs; tensors of any strides (negative ones must have
   /// been copied). Consumed: tensors are moved from. Checks all of them before anything runs, then
-  /// runs and returns one value per leaf of spec().outputs. The memory of inputs is never written
+  /// runs and fills `outputs` with one value per leaf of spec().outputs; what was in there is
+  /// dropped first, and an error leaves it empty. The memory of inputs is never written
   /// and outputs own theirs; an input whose strides differ from the compiled ones, that is not
   /// aligned to its element size, or that the program writes is copied first. Any number of threads
   /// may call.
   /// @throws InputError, ShapeError, DtypeError, DeviceError, OutOfMemory, ClosedError,
   /// InternalError.
-  [[nodiscard]] virtual std::vector<Value> call(std::span<Value> inputs,
-                                                const CallStream& stream) = 0;
+  virtual void call(std::span<Value> inputs, const CallStream& stream,
+                    std::vector<Value>& outputs) = 0;
   /// Calls on the caller's own memory, which outlives the Binding. `outputs`: one per leaf of
   /// spec().outputs, tensors of any strides without overlaps, on the host or on device(); nothing
   /// for leaves that are no tensors. With CUDA graphs (after one call without) a run is one launch,
@@ -155,6 +156,8 @@ class CUDAEXEC_API Method {
   [[nodiscard]] virtual std::optional<int64_t> position() const { return std::nullopt; }
   /// Forgets the tokens from `position` on; see Module::rewind. Only where position() has a value.
   virtual void rewind(int64_t position) { (void)position; }
+  /// Its entry in Module::describe_json(): JSON text.
+  [[nodiscard]] virtual std::string describe_json() const { return "{}"; }
 };
 
 }  // namespace cudaexec

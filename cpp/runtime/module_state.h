@@ -118,8 +118,9 @@ void replace_weights(ModuleState& state, const std::vector<std::pair<std::string
 
 /// Values of all weights, and of a session's buffers, by name; see Module::state.
 std::vector<std::pair<std::string, Tensor>> snapshot(ModuleState& state, SessionState& session);
-/// Module::describe_json and Session::describe_json.
+/// Module::describe_json, Method::describe_json and Session::describe_json.
 std::string describe_module(const ModuleState& state);
+std::string describe_method(const ModuleState& state, size_t index);
 std::string describe_session(const ModuleState& state, const SessionState& session);
 
 /// In the order of export.

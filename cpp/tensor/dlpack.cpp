@@ -5,6 +5,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/object_cache.h"
 #include "base/str.h"
 
 namespace cudaexec {
@@ -65,6 +66,11 @@ template <typename Managed>
 struct Exported {
   Managed managed{};
   Tensor tensor;
+
+  static void* operator new(size_t) { return ObjectCache<sizeof(Exported)>::take(); }
+  static void operator delete(void* exported) noexcept {
+    ObjectCache<sizeof(Exported)>::give(exported);
+  }
 
   explicit Exported(const Tensor& source) : tensor(source) {
     view_as_dlpack(tensor, managed.dl_tensor);

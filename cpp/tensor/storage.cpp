@@ -1,11 +1,19 @@
 #include "tensor/storage.h"
 
+#include "base/object_cache.h"
+
 namespace cudaexec {
 namespace {
 
 std::atomic<int64_t> live_storages{0};
 
+using StorageCache = ObjectCache<sizeof(Storage)>;
+
 }  // namespace
+
+void* Storage::operator new(size_t) { return StorageCache::take(); }
+
+void Storage::operator delete(void* storage) noexcept { StorageCache::give(storage); }
 
 Storage::Storage(void* data, size_t nbytes, Device device) noexcept
     : data_(data), nbytes_(nbytes), device_(device) {

@@ -54,6 +54,10 @@ class CUDAEXEC_API Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  /// Calls make and drop these objects all the time: each thread keeps some for its next ones.
+  static void* operator new(size_t nbytes);
+  static void operator delete(void* storage) noexcept;
+
   void add_ref() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;

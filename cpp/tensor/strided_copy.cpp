@@ -4,9 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
+#include "base/inline_list.h"
 #include "base/str.h"
 #include "device/thread_pool.h"
 #include "tensor/convert.h"
@@ -25,22 +26,24 @@ struct Axis {
   int64_t src;
 };
 
+using Axes = InlineList<Axis, Dims::kInline>;
+
 // The copy as a loop nest: outermost first, dimensions of size 1 dropped, neighbours merged.
-std::vector<Axis> loop_nest(const Tensor& dst, const Tensor& src) {
+Axes loop_nest(const Tensor& dst, const Tensor& src) {
   const auto dst_item = static_cast<int64_t>(dst.itemsize());
   const auto src_item = static_cast<int64_t>(src.itemsize());
-  std::vector<Axis> axes;
-  axes.reserve(dst.sizes().size());
-  for (size_t i = 0; i < dst.sizes().size(); ++i) {
-    if (dst.size(i) != 1) {
-      axes.push_back({dst.size(i), dst.stride(i) * dst_item, src.stride(i) * src_item});
-    }
-  }
-  std::stable_sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) {
+  Axes axes;
+  const auto is_outer = [](const Axis& a, const Axis& b) {
     const int64_t a_dst = std::abs(a.dst);
     const int64_t b_dst = std::abs(b.dst);
     return a_dst != b_dst ? a_dst > b_dst : std::abs(a.src) > std::abs(b.src);
-  });
+  };
+  for (size_t i = 0; i < dst.sizes().size(); ++i) {
+    if (dst.size(i) == 1) continue;
+    axes.push_back({dst.size(i), dst.stride(i) * dst_item, src.stride(i) * src_item});
+    Axis* const last = axes.end() - 1;
+    std::rotate(std::upper_bound(axes.begin(), last, *last, is_outer), last, axes.end());
+  }
   size_t kept = 0;
   for (size_t i = 1; i < axes.size(); ++i) {
     Axis& outer = axes[kept];
@@ -51,14 +54,14 @@ std::vector<Axis> loop_nest(const Tensor& dst, const Tensor& src) {
       axes[++kept] = inner;
     }
   }
-  if (!axes.empty()) axes.resize(kept + 1);
+  if (!axes.empty()) axes.shrink(kept + 1);
   return axes;
 }
 
 // Everything that one thread needs to copy a range of work units. A unit is one index of the outer
 // axes times one block of `row`; within it the block's rows run along `inner`.
 struct CopyPlan {
-  std::vector<Axis> outer;
+  Axes outer;
   Axis row{1, 0, 0};
   Axis inner{1, 0, 0};
   int64_t row_block = 1;
@@ -120,16 +123,16 @@ void copy_units(const CopyPlan& plan, int64_t begin, int64_t end) {
 }
 
 // Takes the row axis out of the outer ones and sizes the blocks.
-void choose_rows(CopyPlan& plan, std::vector<Axis>& axes, const Tensor& dst, const Tensor& src) {
+void choose_rows(CopyPlan& plan, Axes& axes, const Tensor& dst, const Tensor& src) {
   // The row axis is the one with the smallest source stride: for a transpose it walks the source's
   // cache lines; otherwise it is the next outer axis anyway.
-  auto row = axes.end() - 1;
-  for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
+  Axis* row = axes.end() - 1;
+  for (Axis* axis = axes.begin(); axis != axes.end(); ++axis) {
     const bool smaller = row->src == 0 || std::abs(axis->src) < std::abs(row->src);
     if (axis->src != 0 && smaller) row = axis;
   }
   const bool transposes = row->src != 0 && std::abs(row->src) < std::abs(plan.inner.src);
-  const auto chosen = transposes ? row : axes.end() - 1;
+  Axis* const chosen = transposes ? row : axes.end() - 1;
   plan.row = *chosen;
   axes.erase(chosen);
   const auto itemsize = static_cast<int64_t>(dst.itemsize());
@@ -152,7 +155,7 @@ void choose_rows(CopyPlan& plan, std::vector<Axis>& axes, const Tensor& dst, con
   }
 }
 
-CopyPlan make_plan(const Tensor& dst, const Tensor& src, std::vector<Axis> axes) {
+CopyPlan make_plan(const Tensor& dst, const Tensor& src, Axes axes) {
   CopyPlan plan;
   plan.convert = row_converter(dst.dtype(), src.dtype());
   plan.dst = dst.data_as<char>();
@@ -189,7 +192,7 @@ void run_copy(const Tensor& dst, const Tensor& src) {
     std::memcpy(dst.data(), src.data(), dst.nbytes());
     return;
   }
-  std::vector<Axis> axes = loop_nest(dst, src);
+  Axes axes = loop_nest(dst, src);
   const int64_t whole = axes.size() == 1 ? axes[0].size : 0;
   const Axis only = axes.size() == 1 ? axes[0] : Axis{};
   const CopyPlan plan = make_plan(dst, src, std::move(axes));

@@ -73,6 +73,15 @@ class Method:
         another device; else as a call.
         """
 
+    def stats(self) -> dict[str, typing.Any]:
+        """How it was used: its entry in Module.stats()["methods"].
+
+        name, which code runs and why other code does not, uses_state, calls, errors and
+        containers over all sessions; with CUDA graphs also graphs: captures, replays, failures,
+        evictions and, for each signature of inputs, phase, calls, captures, replays, nbytes kept
+        and why there is no graph.
+        """
+
     def warmup(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Calls the method until inputs like these have their CUDA graph.
 

@@ -1,4 +1,4 @@
-"""Bindings: calls on memory that was chosen once."""
+"""Bindings: calls on memory that was chosen once. What a method tells of itself."""
 
 from __future__ import annotations
 
@@ -163,3 +163,21 @@ def test_warmup(gpu: FakeDriver, write: Callable[..., Path]) -> None:
         assert (key["phase"], key["calls"]) == ("replay", 4)
     with cudaexec.load(write("SCALE")) as module:
         module.method("scale").warmup(x=X)
+
+
+def test_stats_of_a_method(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+    """A method's part of the module's, in any session; also once the module is closed."""
+    with cudaexec.load(write("SCALE", "COUNT"), cuda_graph={"scale"}) as module:
+        scale, count = module.method("scale"), module.session().method("count")
+        for i in range(6):
+            scale(X + i)
+            with pytest.raises(cudaexec.ShapeError):
+                count(X[:3])
+        assert [scale.stats(), count.stats()] == module.stats()["methods"]
+        found = scale.stats()
+        assert (found["name"], found["calls"], found["errors"]) == ("scale", 6, 0)
+        assert (found["graphs"]["captures"], found["graphs"]["replays"]) == (1, 2)
+        assert found["graphs"]["keys"][0]["phase"] == "replay"
+        assert (count.stats()["calls"], count.stats()["errors"]) == (6, 6)
+        assert "graphs" not in count.stats()
+    assert scale.stats()["calls"] == 6

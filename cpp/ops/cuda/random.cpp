@@ -84,12 +84,16 @@ void GraphRandom::advance(RandomState& state, StreamRef stream) {
   if (blocks_ == 0) return;
   const RandomState::Range range = state.reserve(blocks_);
   const cuda::SetPositionArgs args{position_, {range.seed, range.first}};
-  launch(device_, kImage, "cudaexec_set_position", args, 1, stream, 1);
+  launch(device_, set_position_, args, stream);
 }
 
 GraphRandom* GraphRandom::current() noexcept { return current_random; }
 
-uint64_t GraphRandom::take(uint64_t blocks) noexcept {
+uint64_t GraphRandom::take(uint64_t blocks) {
+  if (set_position_ == nullptr) {
+    const CudaGuard guard(device_);
+    set_position_ = device_.kernels().get(device_, kImage, "cudaexec_set_position");
+  }
   return std::exchange(blocks_, blocks_ + blocks);
 }
 

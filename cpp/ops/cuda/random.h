@@ -47,13 +47,14 @@ class CUDAEXEC_API GraphRandom {
 
   /// For kernels: the device's position, and the first of `blocks` blocks after it.
   [[nodiscard]] const cuda::RandomPosition* position() const noexcept { return position_; }
-  uint64_t take(uint64_t blocks) noexcept;
+  uint64_t take(uint64_t blocks);
 
  private:
   CudaDevice& device_;
   Allocator& allocator_;
   StreamRef stream_;
   cuda::RandomPosition* position_;
+  cuda::CUfunction set_position_ = nullptr;  // from the first take() on
   uint64_t blocks_ = 0;
 };
 
