@@ -121,3 +121,51 @@ def test_allocations_of_a_capture(gpu: FakeDriver, write: Callable[..., Path]) -
         assert key["phase"] == "disabled"
         assert "100000" in key["reason"]
         assert module.memory_stats()["working_current"] == 0
+
+
+@pytest.mark.parametrize("model", ["SCALE", "COUNT"])
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("calls_before", [1, 2], ids=["capture", "replay"])
+def test_sites(
+    gpu: FakeDriver, write: Callable[..., Path], model: str, on_host: bool, calls_before: int
+) -> None:
+    """Every allocation and shim of ours fails once: the state changes once or not at all."""
+    path = write(model)
+    before = counts(gpu)
+    failed = 0
+    for k in range(1, 100):
+        with cudaexec.load(path, cuda_graph=GRAPHS) as module:
+            method = module.method(model.lower())
+            x = X if on_host else cuda.tensor_on(X)
+            for _ in range(calls_before):
+                method(x)
+            steps = calls_before
+            _testing.arm_fault(["allocate", "file", "dlopen", "shim", "container"], k)
+            try:
+                y = method(x)
+                steps += 1
+            except cudaexec.Error as error:
+                y = None
+                assert "injected fault" in str(error), error
+                del error
+            finally:
+                reached = _testing.disarm_fault()
+            failed += reached >= k
+            if y is None and model == "COUNT":
+                found = module.state_dict()["total"].to_host().numpy() / X  # a copy
+                assert set(found) in ({steps}, {steps + 1}), (k, found)
+                steps = int(found[0])
+            for _ in range(3):
+                steps += 1
+                y = method(x)
+                values = y if isinstance(y, np.ndarray) else y.to_host().numpy()
+                np.testing.assert_array_equal(values, expected(model, X * steps), str(k))
+            [key] = module.stats()["methods"][0]["graphs"]["keys"]
+            assert key["phase"] in ("replay", "disabled"), k
+            del x, y, values
+        del module, method
+        assert counts(gpu) == before, k
+        if reached < k:
+            break
+    # A replay asks for nothing but the memory of its outputs, which is there.
+    assert failed > 3 if calls_before == 1 else failed <= 2

@@ -1,16 +1,19 @@
-"""Memory of the GPU: one copy of the weights for all methods, and nothing left behind."""
+"""Memory of the GPU: one copy of the weights for all methods, nothing left behind, nothing grows."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 from torch import nn
+from torch.export import Dim
 
 import cudaexec
 import models
@@ -99,3 +102,52 @@ def test_200_load_cycles_leave_nothing(gpu_export: Callable[..., Path]) -> None:
     after = (free_bytes(), maps(), process.num_fds(), process.num_threads())
     assert after == before
     assert process.memory_info().rss - resident < 4 * MIB
+
+
+class Pointwise(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+
+def test_20000_calls_over_50_shapes_are_flat(gpu_export: Callable[..., Path]) -> None:
+    """More shapes than there may be graphs, so that they are captured again and again; every tenth
+    call is wrong."""
+    sizes = {"x": {0: Dim("n", min=2, max=4096)}}
+    case = SimpleNamespace(
+        model=Pointwise().eval(), args=(torch.randn(8),), kwargs=None, dynamic_shapes=sizes
+    )
+    options = cudaexec.GraphOptions(warmup=1, max_graphs=8)
+    process = psutil.Process(os.getpid())
+    data = torch.arange(4096, dtype=torch.float32, device="cuda")
+    with cudaexec.load(gpu_export("many-shapes", case), cuda_graph=options) as module:
+        calls = 0
+
+        def one_pass() -> None:
+            nonlocal calls
+            for size in range(8, 8 + 50 * 16, 16):
+                for _ in range(8):
+                    calls += 1
+                    x = data[:size]
+                    if calls % 10 == 0:
+                        with pytest.raises(cudaexec.InputError):
+                            module(x, x)
+                    else:
+                        found = module(x)
+            assert torch.equal(found, x * 2 + 1)
+
+        def state() -> tuple[int, int]:
+            gc.collect()
+            free = free_bytes()
+            ctypes.CDLL(None).malloc_trim(0)
+            return process.memory_info().rss, free
+
+        one_pass()
+        resident, free = state()
+        while calls < 20_000:
+            one_pass()
+        after = state()
+        assert after[0] - resident < 16 * MIB
+        assert free - after[1] <= 4 * MIB
+        graphs = module.stats()["methods"][0]["graphs"]
+        assert len(graphs["keys"]) == 8
+        assert (graphs["failures"], graphs["evictions"] > 1000) == (0, True)
