@@ -11,11 +11,12 @@ import pytest
 
 import cudaexec
 from cuda_fake import fake as fakes
-from cuda_fake.fake import FakeDriver
+from cuda_fake.fake import FakeDriver, emulate_kernels
 from cuda_fake.test_cuda_program_faults import calls_of, counts
 from cudaexec._core import _testing
 
 X = np.arange(4, dtype=np.float32)
+GRAPHS = cudaexec.GraphOptions(warmup=1)
 SITES = ["allocate", "file", "dlopen", "shim", "container"]
 
 
@@ -144,24 +145,34 @@ STEPS: dict[str, Callable[[cudaexec.Module, cudaexec.Session], object]] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("initial", [np.zeros(4, np.float32), X + 5], ids=["zeros", "values"])
 @pytest.mark.parametrize("sites", [False, True], ids=["driver", "sites"])
+@pytest.mark.parametrize("graphs", [False, True], ids=["plain", "graphs"])
 def test_each_step_fails(
     gpus: FakeDriver,
     write: Callable[..., Path],
     step: str,
     initial: np.ndarray,
     sites: bool,
+    graphs: bool,
 ) -> None:
     """One typed error, nothing left, and the session goes on as if it had not been tried."""
     path = write("COUNT", "READ")
+    if graphs and not _testing.cuda.image_names():
+        pytest.skip("built without nvcc: there is no device code")
+    emulate_kernels()
     cudaexec.load(path).close()
-    with cudaexec.load(path) as module:
+    with cudaexec.load(path, cuda_graph=graphs and GRAPHS) as module:
         module.load_weights({"total": initial})
         module.method("count")(X)
+
+        def first_calls(session: cudaexec.Session) -> None:
+            session.method("count")(X)
+            for _ in range(3 if graphs else 0):  # a capture, then replays, which add nothing
+                session.method("count")(X * 0)
 
         def attempt(arm: Callable[[], None], disarm: Callable[[], int]) -> bool:
             """Whether the fault was reached and raised."""
             session = module.session()
-            session.method("count")(X)
+            first_calls(session)
             gc.collect()
             before = counts(gpus)
             gpus.clear_calls()
@@ -183,6 +194,8 @@ def test_each_step_fails(
             else:
                 disarm()
             done = step == "reset" and not raised
+            if graphs:  # a replay, on the same buffers
+                session.method("count")(X * 0)
             np.testing.assert_array_equal(total(session), initial + (0 if done else X))
             session.reset()
             np.testing.assert_array_equal(total(session), initial)
@@ -207,7 +220,7 @@ def test_each_step_fails(
             return
         attempt(lambda: None, lambda: 1)
         session = module.session()
-        session.method("count")(X)
+        first_calls(session)
         gpus.clear_calls()
         STEPS[step](module, session)
         planned = calls_of(gpus)
@@ -217,3 +230,5 @@ def test_each_step_fails(
             for name, k in planned
         ]
         assert sum(failed) > len(planned) // 3
+        if graphs:
+            assert module.method("count").stats()["graphs"]["replays"] > 2 * len(planned)
