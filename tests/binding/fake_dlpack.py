@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,15 @@ _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _name = ctypes.pythonapi.PyCapsule_GetName
 _name.restype = ctypes.c_char_p
 _name.argtypes = [ctypes.py_object]
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_owners: weakref.WeakValueDictionary[int, Producer] = weakref.WeakValueDictionary()
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _deleter(pointer: int) -> None:
+    """The deleter of all of them: one of a producer's own would be freed in the middle of itself."""
+    owner = _owners.pop(pointer, None)
+    if owner is not None:
+        owner._delete(pointer)
 
 
 class Producer:
@@ -82,7 +91,7 @@ class Producer:
         self.fields = fields
         self.deleted = 0
         self.exported = 0
-        self._deleter = _DELETER(self._delete)
+        self._kept = self  # until the garbage collector comes: consumers may have a capsule only
         self._alive: list[Any] = []
         if versioned:
             self.__dict__["_answer"] = self._versioned
@@ -110,8 +119,9 @@ class Producer:
         self.exported += 1
         managed = DLManagedTensor()
         self._fill(managed.dl_tensor)
-        managed.deleter = ctypes.cast(self._deleter, ctypes.c_void_p)
+        managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p)
         self._alive.append(managed)
+        _owners[ctypes.addressof(managed)] = self
         return _new(ctypes.addressof(managed), b"dltensor", None)
 
     def _versioned(self) -> Any:
@@ -120,8 +130,9 @@ class Producer:
         managed.version = DLVersion(*self.version)
         managed.flags = self.flags
         self._fill(managed.dl_tensor)
-        managed.deleter = ctypes.cast(self._deleter, ctypes.c_void_p)
+        managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p)
         self._alive.append(managed)
+        _owners[ctypes.addressof(managed)] = self
         return _new(ctypes.addressof(managed), b"dltensor_versioned", None)
 
     def __dlpack__(self, **options: Any) -> Any:
