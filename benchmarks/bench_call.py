@@ -1,10 +1,12 @@
 """One replayed call on a GPU beside its peers: CUDA graphs and bindings against the floor.
 
-    python benchmarks/bench_call.py [--only tiny mlp] [--without compile] [--json FILE]
+    python benchmarks/bench_call.py [--only tiny mlp-cublas mlp-triton] [--without compile]
+                                    [--json FILE]
 
 Each call includes a device synchronise; candidates are interleaved in one process. "hand-captured
-graph" is the same program's kernels, captured once by torch and replayed, without copies. The time
-of a call on the CPU is that of putting up to 15 calls on the stream, each with a fresh output.
+graph" is the AOTInductor package with the same kind of kernels (products by cuBLAS, or by tuned
+Triton kernels), captured once by torch and replayed, without copies. The time of a call on the CPU
+is that of putting up to 15 calls on the stream, each with a fresh output.
 """
 
 from __future__ import annotations
@@ -16,20 +18,25 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench_gpu import models
 from common import measure
 
+NAMES = ["tiny", "mlp-cublas", "mlp-triton"]
+TUNED = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "TRITON"}
 
-def hand_captured(model: Any, x: Any) -> Callable[[], object]:
+
+def hand_captured(model: Any, x: Any, gemm: str) -> Callable[[], object]:
     """Capture AOTInductor's code for `model` once, with torch; return its replay."""
     import torch
 
     program = torch.export.export(model, (x,))
     with tempfile.TemporaryDirectory() as folder:
         package = torch._inductor.aoti_compile_and_package(
-            program, package_path=str(Path(folder) / "model.pt2")
+            program,
+            package_path=str(Path(folder) / "model.pt2"),
+            inductor_configs=TUNED if gemm == "triton" else {},
         )
         # One model and no locks, so that a run records no event.
         loaded = torch._inductor.aoti_load_package(package, run_single_threaded=True)
@@ -64,9 +71,11 @@ def bench(name: str, folder: Path, without: list[str]) -> dict[str, Any]:
 
     import cudaexec
 
-    model, x = models()[name]
+    kind = name.partition("-")[0]
+    gemm: Literal["triton", "cublas"] = "cublas" if name.endswith("cublas") else "triton"
+    model, x = models()[kind]
     path = folder / f"{name}.pte"
-    options = cudaexec.ExportOptions(progress=False)
+    options = cudaexec.ExportOptions(gemm=gemm, progress=False)
     print(cudaexec.export(model, (x,), path=path, target="cuda", options=options), flush=True)
     model, x = model.cuda(), x.cuda()
     graphed = cudaexec.load(path, cuda_graph=True)
@@ -88,7 +97,7 @@ def bench(name: str, folder: Path, without: list[str]) -> dict[str, Any]:
             for _ in range(5):
                 compiled(x)
         try:
-            calls["hand-captured graph"] = hand_captured(model, x)
+            calls["hand-captured graph"] = hand_captured(model, x, gemm)
         except Exception as error:
             print(f"{name}: no hand-captured graph: {type(error).__name__}: {error}", flush=True)
         for _ in range(5):
@@ -112,7 +121,7 @@ def bench(name: str, folder: Path, without: list[str]) -> dict[str, Any]:
     floor = timings.get("hand-captured graph")
     for label, timing in timings.items():
         ratio = "" if floor is None else f", {timing.median / floor.median:.2f} of hand-captured"
-        print(f"{name:6} {label:30} {timing} us{ratio}, CPU {spent[label]:.2f} us", flush=True)
+        print(f"{name:10} {label:30} {timing} us{ratio}, CPU {spent[label]:.2f} us", flush=True)
     result = {label: [t.median, t.low, t.high, spent[label]] for label, t in timings.items()}
     graphed.close()
     plain.close()
@@ -122,7 +131,7 @@ def bench(name: str, folder: Path, without: list[str]) -> dict[str, Any]:
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", default=["tiny", "mlp"], choices=["tiny", "mlp"])
+    parser.add_argument("--only", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--without", nargs="+", default=[], choices=["compile"])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
