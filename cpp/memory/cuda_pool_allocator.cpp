@@ -61,8 +61,8 @@ void* CudaPoolAllocator::allocate(size_t nbytes, StreamRef stream) {
   CUresult result = CUDA_SUCCESS;
   void* data = try_allocate(nbytes, stream, result);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    trim();
     CUDAEXEC_CU(cuStreamSynchronize, cu_stream(stream));
+    trim();  // gives back what the stream has come to free
     data = try_allocate(nbytes, stream, result);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(nbytes);
   }

@@ -106,8 +106,14 @@ size_t Module::trim() {
   }
   state_->session->drop_graphs();
   for (const auto& session : state_->sessions.all()) session->drop_graphs();
-  if (state_->program->gpu != nullptr) gpu::trim_cublas();
-  return state_->memory->trim() + (state_->host != nullptr ? state_->host->trim() : 0);
+  size_t released = 0;
+  if (state_->program->gpu != nullptr) {
+    gpu::trim_cublas();
+    // The pool gives back what the GPU has come to free: graphs freed theirs on threads' streams.
+    released = state_->memory->trim();
+    state_->program->gpu->synchronize_thread_streams();
+  }
+  return released + state_->memory->trim() + (state_->host != nullptr ? state_->host->trim() : 0);
 }
 
 std::vector<std::pair<std::string, Tensor>> Module::state() const {

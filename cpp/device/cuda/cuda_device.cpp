@@ -136,6 +136,8 @@ StreamRef CudaDevice::thread_stream() {
   return ThreadStreams::current(*this, thread_streams_).stream.ref();
 }
 
+void CudaDevice::synchronize_thread_streams() { thread_streams_->synchronize(*this); }
+
 bool CudaDevice::is_capturing(StreamRef stream) {
   const CudaGuard guard(*this);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

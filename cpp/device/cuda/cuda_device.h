@@ -68,6 +68,8 @@ class CUDAEXEC_API CudaDevice final : public DeviceInterface {
   /// A stream of this device for the calling thread's own work; the same one every time. It goes
   /// back for other threads to use when the thread ends.
   [[nodiscard]] StreamRef thread_stream();
+  /// Waits for the streams of all threads, but for those that are being captured.
+  void synchronize_thread_streams();
   /// Whether work put on `stream` now would be recorded into a graph instead of being done.
   [[nodiscard]] bool is_capturing(StreamRef stream);
   /// Bytes of device memory free now, for everybody.

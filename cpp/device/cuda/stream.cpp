@@ -100,6 +100,18 @@ ThreadStreams::Entry* ThreadStreams::take(CudaDevice& device) {
   return entries_.back().get();
 }
 
+void ThreadStreams::synchronize(CudaDevice& device) {
+  std::vector<StreamRef> streams;  // they live as long as the device
+  {
+    const std::lock_guard lock(mutex_);
+    streams.reserve(entries_.size());
+    for (const auto& entry : entries_) streams.push_back(entry->stream.ref());
+  }
+  for (const StreamRef stream : streams) {
+    if (!device.is_capturing(stream)) device.synchronize(stream);
+  }
+}
+
 void ThreadStreams::give_back(Entry* entry) noexcept {
   const std::lock_guard lock(mutex_);
   free_.push_back(entry);

@@ -58,6 +58,8 @@ class ThreadStreams {
 
   /// The calling thread's entry for `device`, which owns `streams`.
   static Entry& current(CudaDevice& device, const std::shared_ptr<ThreadStreams>& streams);
+  /// Waits for all of them, but for those that are being captured.
+  void synchronize(CudaDevice& device);
 
  private:
   class Lease;
