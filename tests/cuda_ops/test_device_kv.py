@@ -107,14 +107,25 @@ def test_groups_of_heads(world: World, group: int) -> None:
 
 
 @pytest.mark.parametrize("compute", [torch.float32, torch.float16], ids=str)
-def test_many_splits_and_pages(world: World, compute: Any) -> None:
-    """More tokens than splits have tiles, over several pages."""
+def test_many_splits(world: World, compute: Any) -> None:
+    """More tokens than splits have tiles."""
     session = Session(
         world, str(compute).removeprefix("torch."), heads=1, capacity=100_000, compute=compute
     )
     assert session.cache.groups[0]["page_nbytes"] == 2 << 20
     for width in (500, 1, 300, 1):
         assert session.step(width) <= TOLERANCE[compute]
+
+
+@pytest.mark.parametrize("compute", [torch.float32, torch.float16], ids=str)
+def test_pages(world: World, compute: Any) -> None:
+    own = str(compute).removeprefix("torch.")
+    session = Session(world, own, heads=16, group=1, dim=128, capacity=100_000, compute=compute)
+    [group] = session.cache.groups
+    assert group["page_nbytes"] == 2 << 20
+    for width in (120, 1, 135, 1, 1, 3, 1):
+        assert session.step(width) <= TOLERANCE[compute]
+    assert session.cache.position > group["block"]
 
 
 def test_prefill_of_many_rows(world: World) -> None:

@@ -76,8 +76,9 @@ def test_torch_in_torch_out(module: cudaexec.Module) -> None:
 
 
 def test_calls_follow_torchs_current_stream(module: cudaexec.Module) -> None:
+    y = Y.cuda()  # before the long work: a copy from the host may wait for it
     x = filled(X)
-    got = module(x, Y.cuda())
+    got = module(x, y)
     assert not torch.cuda.current_stream().query()
     again = [one + 1 for one in got]
     x.zero_()  # put on the same stream, so after the call

@@ -192,7 +192,8 @@ def test_other_work_during_captures(program: Path, net: Net) -> None:
                 b = a.cpu()
                 assert float(b[0]) == 1
                 torch.cuda.empty_cache()
-                torch.cuda.synchronize()
+                # Not the whole device: CUDA refuses that while any stream is being captured.
+                torch.cuda.current_stream().synchronize()
         except BaseException as error:
             failures.append(error)
 
@@ -205,7 +206,8 @@ def test_other_work_during_captures(program: Path, net: Net) -> None:
                 x = torch.randn(rows, 64, device="cuda")
                 for _ in range(3):
                     compare(module(x), net, x)
-            assert {key["phase"] for key in keys(module)} == {"replay"}, keys(module)
+            reasons = [key.get("reason") for key in keys(module) if key["phase"] != "replay"]
+            assert not reasons, (reasons, failures)
     finally:
         stop.set()
         thread.join()

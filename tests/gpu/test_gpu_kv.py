@@ -21,7 +21,7 @@ import kv_models
 from cudaexec import ExportOptions, KvCacheSpec
 from cudaexec._core import _testing
 
-CAPACITY = 1200
+CAPACITY = 2400
 WIDEST = 128
 WINDOW = 100
 WORDS = 32
@@ -139,6 +139,28 @@ def test_greedy_decoding(programs: Callable[[str], Path], kind: str, graphs: boo
             [decode] = [m for m in module.stats()["methods"] if m["name"] == "decode"]
             assert decode["graphs"]["captures"] == 3  # one a session, whatever the position
             assert decode["graphs"]["failures"] == 0
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+def test_growth(programs: Callable[[str], Path], kind: str, graphs: bool) -> None:
+    """Steps of one token into a page that did not exist when the graph was captured."""
+    torch.manual_seed(5)
+    # Two layers of 2 heads of 64, keys and values.
+    block = PAGE // (2 * 2 * 2 * 64 * (2 if kind == "bfloat16" else 4))
+    with cudaexec.load(programs(kind), cuda_graph=graphs) as module:
+        eager = Eager(kind)
+        while module.position < block - 20:
+            tokens = ids(min(WIDEST, block - 20 - module.position))
+            check(step(module, tokens), eager.step(tokens))
+        pages = module.memory_stats()["kv_mapped"]
+        for _ in range(60):
+            tokens = ids(1)
+            check(step(module, tokens), eager.step(tokens))
+        assert module.memory_stats()["kv_mapped"] > pages
+        if graphs:
+            [decode] = [m for m in module.stats()["methods"] if m["name"] == "decode"]
+            assert decode["graphs"]["captures"] == 1
 
 
 @pytest.mark.parametrize("graphs", [False, True])
