@@ -136,7 +136,10 @@ StreamRef CudaDevice::thread_stream() {
   return ThreadStreams::current(*this, thread_streams_).stream.ref();
 }
 
-void CudaDevice::synchronize_thread_streams() { thread_streams_->synchronize(*this); }
+void CudaDevice::synchronize_thread_streams() {
+  if (driver_if_initialised() == nullptr) return;  // a forked child
+  thread_streams_->synchronize(*this);
+}
 
 bool CudaDevice::is_capturing(StreamRef stream) {
   const CudaGuard guard(*this);
