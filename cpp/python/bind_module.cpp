@@ -100,7 +100,9 @@ void bind_state(Class& cls) {
           "working_current, working_peak, cached (trim() returns it).")
       .def("trim", &trim, py::call_guard<BindingScope>(),
            "Returns cached memory to the system; gives the bytes released.\n\n"
-           "Also lets go of inputs that were kept until the GPU had read them.")
+           "Also lets go of inputs that were kept until the GPU had read them. On a GPU it waits\n"
+           "for what cudaexec's own streams of the device are doing, since memory that they free\n"
+           "goes back only then. In a forked child only memory of the host is returned.")
       .def("state_dict", &state_dict<PyModule>, py::call_guard<BindingScope>(),
            "Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError.")
       .def(

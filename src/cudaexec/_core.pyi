@@ -233,7 +233,9 @@ class Module:
     def trim(self) -> int:
         """Returns cached memory to the system; gives the bytes released.
 
-        Also lets go of inputs that were kept until the GPU had read them.
+        Also lets go of inputs that were kept until the GPU had read them. On a GPU it waits
+        for what cudaexec's own streams of the device are doing, since memory that they free
+        goes back only then. In a forked child only memory of the host is returned.
         """
 
 @typing.final

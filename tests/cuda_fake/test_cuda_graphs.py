@@ -447,7 +447,14 @@ def test_trim_and_close_give_everything_back(gpu: FakeDriver, write: Callable[..
             total += X
         assert phase(module) == phase(module, "count") == "replay"
         assert alive() != before
+        gpu.clear_calls()
         module.trim()
+        # The pool can only give back what the GPU has come to free.
+        waits_and_trims = gpu.calls("cuStreamSynchronize", "cuMemPoolTrimTo")
+        assert [call.split("(")[0] for call in waits_and_trims[-2:]] == [
+            "cuStreamSynchronize",
+            "cuMemPoolTrimTo",
+        ]
         assert alive() == before
         assert phase(module) == phase(module, "count") == "capture"
         total += X
