@@ -92,18 +92,23 @@ def test_exit_while_inputs_run_python_code() -> None:
     exits_cleanly(EXIT_IN_PYTHON)
 
 
+def run_child(code: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a Python process."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
 def exits_cleanly(code: str) -> None:
     """Run `code` in 25 processes."""
     for _ in range(25):
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=Path(__file__).parent,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert run_child(code) == (0, "", "")
 
 
 def test_calls_work_in_exit_handlers() -> None:
@@ -117,15 +122,7 @@ def test_calls_work_in_exit_handlers() -> None:
         "from echo_methods import echo, tensor\n"
         "method = echo([tensor('x', 'float32', (2,))], delay_ms=1)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=Path(__file__).parent,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0.0\n", "")
+    assert run_child(code) == (0, "0.0\n", "")
 
 
 @pytest.mark.parametrize("given", ["np.zeros(2, np.float32)", "np.float32(1)"])
@@ -145,15 +142,7 @@ def test_a_signal_handler_may_call_during_the_first_call(given: str) -> None:
         "first = method(x)\n"
         "assert len(calls) == 1 and type(first) is type(calls[0])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=Path(__file__).parent,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert run_child(code) == (0, "", "")
 
 
 def test_a_forked_child_exits() -> None:
