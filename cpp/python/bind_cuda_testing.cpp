@@ -77,16 +77,18 @@ py::object guarded(int index, const py::function& body) {
 void bind_streams(py::module_& m) {
   const py::call_guard<GilRelease> no_gil;
   py::class_<CudaStream>(m, "Stream", py::release_gil_before_calling_cpp_dtor())
-      .def(py::init([](int index) { return std::make_unique<CudaStream>(cuda_device(index)); }),
-           no_gil)
+      .def(py::init([](int index) {
+        return without_gil([&] { return std::make_unique<CudaStream>(cuda_device(index)); });
+      }))
       .def_property_readonly("handle", [](const CudaStream& s) { return address(s.ref()); })
       .def("synchronize", &CudaStream::synchronize, no_gil);
   py::class_<CudaEvent>(m, "Event", py::release_gil_before_calling_cpp_dtor())
       .def(py::init([](int index, bool timing) {
-             return std::make_unique<CudaEvent>(
-                 cuda_device(index), timing ? CudaEvent::Timing::kOn : CudaEvent::Timing::kOff);
+             const auto kind = timing ? CudaEvent::Timing::kOn : CudaEvent::Timing::kOff;
+             return without_gil(
+                 [&] { return std::make_unique<CudaEvent>(cuda_device(index), kind); });
            }),
-           py::arg("index"), py::arg("timing") = false, no_gil)
+           py::arg("index"), py::arg("timing") = false)
       .def(
           "record", [](CudaEvent& e, uintptr_t stream) { e.record(stream_ref(stream)); }, no_gil)
       .def(

@@ -90,8 +90,11 @@ py::dict plan(const std::vector<int64_t>& sizes, const std::vector<int64_t>& dst
 void bind_cuda_memory_testing(py::module_& m) {
   const py::call_guard<GilRelease> no_gil;
   py::class_<CountedAllocator>(m, "Allocator", py::release_gil_before_calling_cpp_dtor())
-      .def(py::init(&counted), py::arg("kind"), py::arg("index") = 0,
-           py::arg("limit") = std::numeric_limits<size_t>::max(), no_gil)
+      .def(py::init([](const std::string& kind, int index, size_t limit) {
+             return without_gil([&] { return counted(kind, index, limit); });
+           }),
+           py::arg("kind"), py::arg("index") = 0,
+           py::arg("limit") = std::numeric_limits<size_t>::max())
       .def("allocate", &allocate, py::arg("nbytes"), py::arg("stream") = 0, no_gil)
       .def("deallocate", &deallocate, py::arg("data"), py::arg("nbytes"), py::arg("stream") = 0,
            no_gil)

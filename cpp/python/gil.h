@@ -35,7 +35,9 @@ class GilRelease {
   int depth_;  // of BindingScopes that this interrupts
 };
 
-/// Runs `function` without the GIL and returns its result; it takes and returns plain C++ values.
+/// Runs `function` without the GIL (a factory for py::init too: a call_guard there would still hold
+/// when pybind11 notes the new object in its table) and returns its result; it takes and returns
+/// plain C++ values.
 template <typename Function>
 decltype(auto) without_gil(Function&& function) {
   const GilRelease release;

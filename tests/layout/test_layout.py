@@ -104,3 +104,18 @@ def test_locks_are_free_in_a_forked_child() -> None:
         and re.search(r"std::(\w+_)?mutex\b|std::call_once", path.read_text())
     ]
     assert wrong == []
+
+
+def test_no_factory_registers_its_object_without_the_gil() -> None:
+    """A call_guard on py::init(factory) still holds when pybind11 notes the new object in its table."""
+    wrong = []
+    for path in (CPP / "python").glob("*.cpp"):
+        text = path.read_text()
+        for match in re.finditer(r"\.def\(\s*py::init\(", text):
+            end, depth = match.start() + len(".def("), 1
+            while depth:
+                depth += {"(": 1, ")": -1}.get(text[end], 0)
+                end += 1
+            if re.search(r"no_gil|call_guard", text[match.start() : end]):
+                wrong.append(f"{path.name}: {text[match.start() : end]}")
+    assert not wrong
