@@ -14,8 +14,8 @@ namespace {
 
 using PyModule = CallSurface<Module>;
 
-/// Methods (none: all), warm-up runs, signatures to remember, strict.
-using GraphSettings = std::tuple<std::vector<std::string>, uint32_t, size_t, bool>;
+/// Methods (none: all), warm-up runs, signatures to remember, strict, in place.
+using GraphSettings = std::tuple<std::vector<std::string>, uint32_t, size_t, bool, bool>;
 
 /// Paths come as bytes: they need not be text.
 std::shared_ptr<PyModule> load(const py::bytes& pte, const py::bytes& ptd,
@@ -24,8 +24,8 @@ std::shared_ptr<PyModule> load(const py::bytes& pte, const py::bytes& ptd,
                                const std::optional<GraphSettings>& graphs) {
   LoadOptions options{threads, verify, memory_limit, isa, {}};
   if (graphs) {
-    const auto& [methods, warmup, max_graphs, strict] = *graphs;
-    options.graphs = {true, methods, warmup, max_graphs, strict};
+    const auto& [methods, warmup, max_graphs, strict, in_place] = *graphs;
+    options.graphs = {true, methods, warmup, max_graphs, strict, in_place};
   }
   const std::string pte_path = pte;
   const std::string ptd_path = ptd;

@@ -31,7 +31,8 @@ Json describe_graphs(MethodGraphs& graphs) {
   json["keys"] = Json::array();
   for (const MethodGraphs::Row& row : graphs.rows()) {
     Json entry{{"inputs", row.inputs},     {"phase", row.phase},     {"calls", row.calls},
-               {"captures", row.captures}, {"replays", row.replays}, {"nbytes", row.nbytes}};
+               {"captures", row.captures}, {"replays", row.replays}, {"in_place", row.in_place},
+               {"nbytes", row.nbytes}};
     if (!row.reason.empty()) entry["reason"] = row.reason;
     json["keys"].push_back(std::move(entry));
   }

@@ -44,6 +44,7 @@ class GraphCopies final : public CopySink {
   void set_dst(Slot slot, void* dst) noexcept;
   void set_src(Slot slot, const void* src) noexcept;
   void set_bytes(Slot slot, const void* bytes) noexcept;
+  [[nodiscard]] size_t node_count() const noexcept { return nodes_.size(); }
   /// Tells `exec` what changed. Where that fails, the next call tells it again. The device is
   /// current.
   void update(GraphExec& exec);

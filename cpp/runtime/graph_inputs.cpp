@@ -1,5 +1,6 @@
 #include "runtime/graph_inputs.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace cudaexec {
@@ -64,6 +65,19 @@ std::vector<const Storage*> GraphInputs::storages() const {
   result.reserve(feeds_.size());
   for (const Feed& feed : feeds_) result.push_back(feed.place.target.storage().get());
   return result;
+}
+
+bool GraphInputs::on_gpu() const noexcept {
+  return std::none_of(feeds_.begin(), feeds_.end(), [](const Feed& feed) {
+    return feed.way == Way::kBytes || feed.way == Way::kCopy;
+  });
+}
+
+void GraphInputs::add_places(std::span<const Value> inputs,
+                             std::vector<const void*>& places) const {
+  for (const Feed& feed : feeds_) {
+    places.push_back(std::get<Tensor>(inputs[feed.place.input]).data());
+  }
 }
 
 void GraphInputs::feed(std::span<const Value> inputs, const CallMemory& memory) {

@@ -22,6 +22,11 @@ class GraphInputs {
   /// Their storages: each replay overwrites them.
   [[nodiscard]] std::vector<const Storage*> storages() const;
   [[nodiscard]] GraphCopies& copies() noexcept { return copies_; }
+  [[nodiscard]] const GraphCopies& copies() const noexcept { return copies_; }
+  /// Whether nodes fetch them all from the GPU.
+  [[nodiscard]] bool on_gpu() const noexcept;
+  /// Adds the address of each tensor of a call.
+  void add_places(std::span<const Value> inputs, std::vector<const void*>& places) const;
 
   /// Before a launch: where its inputs are. What no node can fetch, large arrays of the host, is
   /// copied on the call's stream.

@@ -40,7 +40,8 @@ int64_t rounded(size_t nbytes) noexcept { return static_cast<int64_t>((nbytes + 
 }  // namespace
 
 void GraphOutputs::plan(std::vector<OutputPlan::Captured> leaves, bool to_host,
-                        const BoundOutputs* bound, const GraphArena& arena) {
+                        const GraphTargets& targets, const GraphArena& arena) {
+  const BoundOutputs* const bound = targets.bound;
   bound_ = bound;
   if (bound != nullptr) find_redirects(leaves, arena);
   int64_t staged = 0;
@@ -70,7 +71,7 @@ void GraphOutputs::plan(std::vector<OutputPlan::Captured> leaves, bool to_host,
       copies_.add(staging_.data() + leaf.offset, leaf.src, leaf.nbytes);
     }
   }
-  capture_groups();
+  capture_groups(targets, arena);
 }
 
 void GraphOutputs::plan_leaf(Leaf& leaf, const OutputPlan::Captured& captured, bool to_host,
@@ -139,15 +140,27 @@ void GraphOutputs::plan_group(Leaf& leaf, const Tensor& tensor, bool shares) {
   group->last = std::max(group->last, first + leaf.nbytes);
 }
 
-void GraphOutputs::capture_groups() {
-  for (Group& group : groups_) {
+void GraphOutputs::capture_groups(const GraphTargets& targets, const GraphArena& arena) {
+  const bool in_place = targets.in_place && targets.bound == nullptr;
+  if (in_place && targets.blocks.size() != groups_.size()) {
+    throw CaptureError("outputs share memory in another way than in the capture before");
+  }
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Group& group = groups_[i];
     if (group.storage != nullptr && group.first != nullptr) {
       const auto* const base = static_cast<const std::byte*>(group.storage->data());
       group.first -= (group.first - base) % kAligned;
     }
-    if (group.first == group.last) continue;
-    // The address is that of the first launch.
-    group.slot = copies_.add(nullptr, group.first, static_cast<size_t>(group.last - group.first));
+    const auto nbytes = static_cast<size_t>(group.last - group.first);
+    void* const target = in_place ? targets.blocks[i].data : nullptr;
+    if (in_place && targets.blocks[i].nbytes != nbytes) {
+      throw CaptureError("an output has another size than in the capture before");
+    }
+    if (nbytes != 0 && group.first != target) {
+      if (target != nullptr) redirect_group(group, target, arena);
+      // Without a target the address is that of the first launch.
+      group.slot = copies_.add(target, group.first, nbytes);
+    }
     group.storage = nullptr;  // goes with the capture
   }
   for (Leaf& leaf : leaves_) {
@@ -157,13 +170,40 @@ void GraphOutputs::capture_groups() {
         (data - groups_[leaf.group].first) / static_cast<ptrdiff_t>(dtype_size(leaf.dtype));
   }
   fresh_.reserve(groups_.size());
+  blocks_.reserve(groups_.size());
+}
+
+void GraphOutputs::redirect_group(const Group& group, void* target, const GraphArena& arena) {
+  if (group.storage == nullptr || group.first != group.storage->data()) return;
+  const auto nbytes = static_cast<size_t>(group.last - group.first);
+  const auto number = arena.number_of(group.first);
+  const bool aligned = reinterpret_cast<uintptr_t>(target) % kGpuAlignment == 0;
+  if (number && aligned && group.storage->nbytes() == nbytes) {
+    redirects_.push_back({*number, nbytes, target});
+  }
+}
+
+bool GraphOutputs::lies_like(const GraphOutputs& other) const {
+  return std::equal(leaves_.begin(), leaves_.end(), other.leaves_.begin(), other.leaves_.end(),
+                    [](const Leaf& a, const Leaf& b) {
+                      return a.way == b.way && a.sizes == b.sizes && a.strides == b.strides &&
+                             a.dtype == b.dtype && a.group == b.group && a.offset == b.offset;
+                    });
+}
+
+bool GraphOutputs::on_gpu() const noexcept {
+  return std::none_of(leaves_.begin(), leaves_.end(), [](const Leaf& leaf) {
+    return leaf.way == Way::kBound || leaf.way == Way::kStaged || leaf.way == Way::kCopy;
+  });
 }
 
 void GraphOutputs::prepare(const CallMemory& memory, std::vector<Value>& values) {
   fresh_.clear();
+  blocks_.clear();
   for (const Group& group : groups_) {
     const auto nbytes = static_cast<size_t>(group.last - group.first);
     fresh_.push_back(Storage::allocate(nbytes, device_.device(), memory.device, memory.stream));
+    blocks_.push_back({fresh_.back()->data(), nbytes});
     if (nbytes != 0) copies_.set_dst(group.slot, fresh_.back()->data());
   }
   values.reserve(leaves_.size());

@@ -5,8 +5,17 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "device/cuda/check.h"
 
 namespace cudaexec {
+namespace {
+
+/// Whether a capture may well succeed at another time.
+bool is_broken(const std::exception& error) {
+  return dynamic_cast<const cuda::CaptureBroken*>(&error) != nullptr;
+}
+
+}  // namespace
 
 GraphSet::Entry& GraphSet::entry(const CallSite& call) {
   const BoundOutputs* const bound = call.memory.bound;
@@ -50,6 +59,7 @@ std::unique_ptr<GraphSet::Entry> GraphSet::make_entry(const CallSite& call) {
 void GraphSet::retire(std::unique_ptr<Entry> entry, StreamRef stream) {
   // The call's stream follows every launch of this container.
   if (entry->graph != nullptr) entry->graph->free_after(stream);
+  if (entry->in_place) entry->in_place->free_after(stream);
 }
 
 void GraphSet::move(Entry& entry, GraphEvent event, std::string reason) {
@@ -60,39 +70,39 @@ void GraphSet::move(Entry& entry, GraphEvent event, std::string reason) {
 }
 
 bool GraphSet::run(Entry& entry, Container& container, const CallSite& call,
-                   std::vector<Value>& outputs, std::string& reason) {
+                   std::vector<Value>& outputs, Failure& failure) {
   GraphStats& stats = *entry.stats;
   stats.calls.fetch_add(1, std::memory_order_relaxed);
   switch (entry.state.action()) {
     case GraphAction::kRun:
       return false;
     case GraphAction::kCapture:
-      return capture(entry, container, call, outputs, reason);
+      return capture(entry, container, call, outputs, failure);
     case GraphAction::kLaunch:
       break;
   }
   bool launched = false;
-  entry.graph->launch(call, outputs, launched);  // a failure changes nothing
+  entry.graph->prepare(call.memory, outputs);
+  choose(entry, container, call).launch(call, outputs, launched);  // a failure changes nothing
   stats.replays.fetch_add(1, std::memory_order_relaxed);
   method_.totals().replays.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
 bool GraphSet::capture(Entry& entry, Container& container, const CallSite& call,
-                       std::vector<Value>& outputs, std::string& reason) {
+                       std::vector<Value>& outputs, Failure& failure) {
   std::unique_ptr<CallGraph> graph;
   bool launched = false;
   try {
-    graph = std::make_unique<CallGraph>(memory_, container, call);
-    if (!graph->redirects().empty()) {
-      graph = std::make_unique<CallGraph>(memory_, container, call, graph->redirects());
-    }
+    graph = capture_graph(container, call, {call.memory.bound != nullptr, call.memory.bound});
+    graph->prepare(call.memory, outputs);
     graph->launch(call, outputs, launched);
   } catch (const std::exception& error) {
     if (!launched) {
       outputs.clear();
-      reason = error.what();
-      if (reason.empty()) reason = "no reason given";
+      failure.reason = error.what();
+      if (failure.reason.empty()) failure.reason = "no reason given";
+      failure.broken = is_broken(error);
       // Its memory may have been made ready on the call's stream, and an input copied there.
       if (graph != nullptr) graph->free_after(call.memory.stream);
       return false;
@@ -102,29 +112,66 @@ bool GraphSet::capture(Entry& entry, Container& container, const CallSite& call,
     throw;
   }
   entry.graph = std::move(graph);
+  if (method_.options().in_place && entry.bound == nullptr && entry.graph->gains_in_place()) {
+    entry.in_place.emplace(*entry.graph, call);
+  }
   move(entry, GraphEvent::kCaptured);
   entry.stats->captures.fetch_add(1, std::memory_order_relaxed);
   method_.totals().captures.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-void GraphSet::settle(Entry& entry, std::string reason) {
-  if (reason.empty()) {
+std::unique_ptr<CallGraph> GraphSet::capture_graph(Container& container, const CallSite& call,
+                                                   const GraphTargets& targets) {
+  auto graph = std::make_unique<CallGraph>(memory_, container, call, targets);
+  if (graph->redirects().empty()) return graph;
+  return std::make_unique<CallGraph>(memory_, container, call, targets, graph->redirects());
+}
+
+CallGraph& GraphSet::choose(Entry& entry, Container& container, const CallSite& call) {
+  if (!entry.in_place) return *entry.graph;
+  if (entry.in_place->choose(*entry.graph, call)) {
+    std::unique_ptr<CallGraph> graph;
+    try {
+      graph = capture_graph(container, call, {true, nullptr, entry.graph->blocks()});
+    } catch (const std::exception& error) {
+      if (is_broken(error) && entry.in_place->try_later()) return *entry.graph;
+      log(LogLevel::kInfo, str("method '", method_.spec().name, "' keeps copying for ",
+                               entry.stats->inputs, ": ", error.what()));
+    }
+    // What cannot be captured in place, or gains nothing, is not tried again.
+    if (graph == nullptr || !graph->replaces(*entry.graph)) {
+      if (graph != nullptr) graph->free_after(call.memory.stream);
+      entry.in_place->free_after(call.memory.stream);
+      entry.in_place.reset();
+      return *entry.graph;
+    }
+    entry.in_place->add(std::move(graph));
+  }
+  CallGraph* const chosen = entry.in_place->chosen();
+  if (chosen == nullptr) return *entry.graph;
+  entry.stats->in_place.fetch_add(1, std::memory_order_relaxed);
+  return *chosen;
+}
+
+void GraphSet::settle(Entry& entry, Failure failure) {
+  if (failure.reason.empty()) {
     move(entry, GraphEvent::kRan);
     return;
   }
   method_.totals().failures.fetch_add(1, std::memory_order_relaxed);
+  move(entry, failure.broken ? GraphEvent::kCaptureBroken : GraphEvent::kCaptureFailed,
+       std::move(failure.reason));
+  if (entry.state.phase != GraphPhase::kDisabled) return;
   log(LogLevel::kInfo, str("method '", method_.spec().name, "' runs without a CUDA graph for ",
-                           entry.stats->inputs, ": ", reason));
-  {
-    const std::lock_guard lock(entry.stats->mutex);
-    entry.stats->reason = reason;
-  }
-  move(entry, GraphEvent::kCaptureFailed, std::move(reason));
+                           entry.stats->inputs, ": ", entry.state.reason));
+  const std::lock_guard lock(entry.stats->mutex);
+  entry.stats->reason = entry.state.reason;
 }
 
 void GraphSet::clear() {
   for (const std::unique_ptr<Entry>& entry : entries_.all()) {
+    entry->in_place.reset();
     entry->graph.reset();
     move(*entry, GraphEvent::kDropped);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "runtime/call_graph.h"
 #include "runtime/graph_lru.h"
+#include "runtime/in_place_graphs.h"
 #include "runtime/method_graphs.h"
 
 namespace cudaexec {
@@ -31,23 +33,28 @@ class GraphSet {
   void call(Container& container, const CallSite& site, std::vector<Value>& outputs,
             const Run& run_plainly) {
     Entry& known = entry(site);
-    std::string reason;
-    if (run(known, container, site, outputs, reason)) [[likely]]
+    Failure failure;
+    if (run(known, container, site, outputs, failure)) [[likely]]
       return;
     run_plainly();
-    settle(known, std::move(reason));
+    settle(known, std::move(failure));
   }
 
   /// Gives up all graphs; their signatures are captured again by their next calls.
   void clear();
 
  private:
+  struct Failure {        // of a capture
+    std::string reason;   // empty: there was none
+    bool broken = false;  // from outside
+  };
   struct Entry {
     GraphKey key;
     const BoundOutputs* bound = nullptr;  // whose calls these are; null: anybody's
     std::weak_ptr<const BoundOutputs> bound_owner;
     GraphState state;
     std::unique_ptr<CallGraph> graph;
+    std::optional<InPlaceGraphs> in_place;  // of the graph, where they may help
     std::shared_ptr<GraphStats> stats;
   };
 
@@ -59,11 +66,16 @@ class GraphSet {
   /// Captures or launches, as the entry's state says. False if the call has to run plainly: then
   /// nothing of it is done, and settle() must follow.
   [[nodiscard]] bool run(Entry& entry, Container& container, const CallSite& call,
-                         std::vector<Value>& outputs, std::string& reason);
+                         std::vector<Value>& outputs, Failure& failure);
   [[nodiscard]] bool capture(Entry& entry, Container& container, const CallSite& call,
-                             std::vector<Value>& outputs, std::string& reason);
-  /// After a plain run that ended well. `reason`: why its capture failed, or empty.
-  void settle(Entry& entry, std::string reason);
+                             std::vector<Value>& outputs, Failure& failure);
+  /// The graph that serves the call, for which the entry's own has prepared outputs: that one, or
+  /// one in place, captured now if it is due.
+  [[nodiscard]] CallGraph& choose(Entry& entry, Container& container, const CallSite& call);
+  [[nodiscard]] std::unique_ptr<CallGraph> capture_graph(Container& container, const CallSite& call,
+                                                         const GraphTargets& targets);
+  /// After a plain run that ended well; `failure`: of the capture before it.
+  void settle(Entry& entry, Failure failure);
   void move(Entry& entry, GraphEvent event, std::string reason = {});
 
   MethodGraphs& method_;

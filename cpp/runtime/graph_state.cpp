@@ -13,27 +13,29 @@ enum class Step : uint8_t {
   kCount,    // one warm-up run is done
   kReplay,   // the graph exists
   kCapture,  // capture at the next call
+  kRetry,    // the same, a few times
   kDisable,
   kNever,  // this event cannot happen here
 };
 
-// Rows: phases. Columns: ran, run failed, captured, capture failed, launched, launch failed,
-// dropped.
+// Rows: phases. Columns: ran, run failed, captured, capture failed, capture broken, launched,
+// launch failed, dropped.
 constexpr Step kTable[kGraphPhases.size()][kGraphEvents.size()] = {
     // kEager
     {Step::kCount, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
-     Step::kStay},
+     Step::kNever, Step::kStay},
     // kWarmup
     {Step::kCount, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
-     Step::kStay},
+     Step::kNever, Step::kStay},
     // kCapture: a call that fails both ways says nothing about graphs
-    {Step::kNever, Step::kStay, Step::kReplay, Step::kDisable, Step::kNever, Step::kNever,
-     Step::kStay},
+    {Step::kNever, Step::kStay, Step::kReplay, Step::kDisable, Step::kRetry, Step::kNever,
+     Step::kNever, Step::kStay},
     // kReplay
-    {Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kStay, Step::kStay,
+    {Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kStay, Step::kStay,
      Step::kCapture},
     // kDisabled
-    {Step::kStay, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kStay},
+    {Step::kStay, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
+     Step::kStay},
 };
 
 }  // namespace
@@ -52,6 +54,12 @@ GraphState next_state(GraphState state, GraphEvent event, std::string reason) {
     case Step::kCapture:
       state.phase = GraphPhase::kCapture;
       break;
+    case Step::kRetry:
+      if (state.tries_left > 1) {
+        --state.tries_left;
+        break;
+      }
+      [[fallthrough]];
     case Step::kDisable:
       state.phase = GraphPhase::kDisabled;
       state.reason = std::move(reason);
@@ -89,6 +97,8 @@ const char* graph_event_name(GraphEvent event) noexcept {
       return "captured";
     case GraphEvent::kCaptureFailed:
       return "capture failed";
+    case GraphEvent::kCaptureBroken:
+      return "capture broken";
     case GraphEvent::kLaunched:
       return "launched";
     case GraphEvent::kLaunchFailed:

@@ -21,6 +21,7 @@ enum class GraphEvent : uint8_t {
   kRunFailed,      // a call without a graph failed; it would have failed in any phase
   kCaptured,       // a call was captured and its graph launched
   kCaptureFailed,  // it could not be captured and ran without a graph
+  kCaptureBroken,  // the same, but for what other threads did meanwhile
   kLaunched,       // a graph was launched
   kLaunchFailed,   // a launch was refused; nothing of it ran
   kDropped,        // the graph, if there is one, was given up: memory was asked back
@@ -29,18 +30,19 @@ enum class GraphEvent : uint8_t {
 inline constexpr std::array kGraphPhases{GraphPhase::kEager, GraphPhase::kWarmup,
                                          GraphPhase::kCapture, GraphPhase::kReplay,
                                          GraphPhase::kDisabled};
-inline constexpr std::array kGraphEvents{GraphEvent::kRan,      GraphEvent::kRunFailed,
-                                         GraphEvent::kCaptured, GraphEvent::kCaptureFailed,
-                                         GraphEvent::kLaunched, GraphEvent::kLaunchFailed,
-                                         GraphEvent::kDropped};
+inline constexpr std::array kGraphEvents{GraphEvent::kRan,           GraphEvent::kRunFailed,
+                                         GraphEvent::kCaptured,      GraphEvent::kCaptureFailed,
+                                         GraphEvent::kCaptureBroken, GraphEvent::kLaunched,
+                                         GraphEvent::kLaunchFailed,  GraphEvent::kDropped};
 
 /// How a call in some phase is run.
 enum class GraphAction : uint8_t { kRun, kCapture, kLaunch };
 
 struct GraphState {
   GraphPhase phase = GraphPhase::kEager;
-  uint32_t runs_left = 0;  // warm-up runs to go; kEager: all of them, at least one
-  std::string reason;      // kDisabled: why
+  uint32_t runs_left = 0;   // warm-up runs to go; kEager: all of them, at least one
+  std::string reason;       // kDisabled: why
+  uint32_t tries_left = 3;  // captures that may be broken before there are no more
 
   [[nodiscard]] GraphAction action() const noexcept {
     if (phase == GraphPhase::kReplay) return GraphAction::kLaunch;
@@ -48,7 +50,7 @@ struct GraphState {
   }
 };
 
-/// The state after `event`; `reason` goes with kCaptureFailed.
+/// The state after `event`; `reason` goes with kCaptureFailed and kCaptureBroken.
 /// @throws InternalError for an event that cannot happen in the phase.
 GraphState next_state(GraphState state, GraphEvent event, std::string reason = {});
 

@@ -28,6 +28,7 @@ std::vector<MethodGraphs::Row> MethodGraphs::rows() const {
     row.calls = stats->calls.load();
     row.captures = stats->captures.load();
     row.replays = stats->replays.load();
+    row.in_place = stats->in_place.load();
     row.nbytes = stats->nbytes.load();
     const std::lock_guard reason_lock(stats->mutex);
     row.reason = stats->reason;

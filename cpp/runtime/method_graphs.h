@@ -21,7 +21,8 @@ struct GraphStats {
   std::string inputs;
   std::atomic<GraphPhase> phase{GraphPhase::kEager};
   std::atomic<uint64_t> calls{0}, captures{0}, replays{0};
-  std::atomic<size_t> nbytes{0};  // pinned
+  std::atomic<uint64_t> in_place{0};  // replays on the memory of the call itself
+  std::atomic<size_t> nbytes{0};      // pinned
   ForkMutex mutex;
   std::string reason;  // under the mutex
 };
@@ -31,7 +32,7 @@ class MethodGraphs {
  public:
   struct Row {
     std::string inputs, phase, reason;
-    uint64_t calls = 0, captures = 0, replays = 0;
+    uint64_t calls = 0, captures = 0, replays = 0, in_place = 0;
     size_t nbytes = 0;
   };
   struct Totals {

@@ -15,6 +15,7 @@ struct GraphOptions {
   uint32_t warmup = 3;               // runs of a signature before it is captured; at least 1
   size_t max_graphs = 8;  // signatures a container remembers; the least recently used goes
   bool strict = false;    // refuse a second signature
+  bool in_place = true;   // capture small graphs again on memory that calls keep coming back to
 };
 
 struct LoadOptions {

@@ -14,6 +14,7 @@ set(CUDAEXEC_RUNTIME_SOURCES
     runtime/graph_outputs.cpp
     runtime/graph_set.cpp
     runtime/graph_state.cpp
+    runtime/in_place_graphs.cpp
     runtime/input_check.cpp
     runtime/kv_cache.cpp
     runtime/kv_device.cpp

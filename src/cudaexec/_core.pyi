@@ -114,7 +114,7 @@ class Module:
         verify: bool,
         memory_limit: int,
         isa: str,
-        graphs: tuple[collections.abc.Sequence[str], int, int, bool] | None,
+        graphs: tuple[collections.abc.Sequence[str], int, int, bool, bool] | None,
     ) -> Module: ...
     @property
     def bytes_per_session(self) -> int:

@@ -82,7 +82,13 @@ def load(
         isa=options.isa or "",
         graphs=None
         if graphs is None
-        else (sorted(graphs.methods or ()), graphs.warmup, graphs.max_graphs, graphs.strict),
+        else (
+            sorted(graphs.methods or ()),
+            graphs.warmup,
+            graphs.max_graphs,
+            graphs.strict,
+            graphs.in_place,
+        ),
     )
 
 

@@ -19,10 +19,12 @@ using Event = GraphEvent;
 
 // ---- states ------------------------------------------------------------------------------------
 
-GraphState in_phase(Phase phase, uint32_t runs_left) { return {phase, runs_left, "why"}; }
+GraphState in_phase(Phase phase, uint32_t runs_left, uint32_t tries_left = 3) {
+  return {phase, runs_left, "why", tries_left};
+}
 
 /// What follows, written out once more: nothing if the event cannot happen.
-std::optional<Phase> expected(Phase phase, Event event, uint32_t runs_left) {
+std::optional<Phase> expected(Phase phase, Event event, uint32_t runs_left, uint32_t tries_left) {
   const std::map<std::pair<Phase, Event>, Phase> moves{
       {{Phase::kCapture, Event::kCaptured}, Phase::kReplay},
       {{Phase::kCapture, Event::kCaptureFailed}, Phase::kDisabled},
@@ -34,6 +36,9 @@ std::optional<Phase> expected(Phase phase, Event event, uint32_t runs_left) {
       {{Phase::kEager, Event::kRunFailed}, Phase::kEager},
       {{Phase::kWarmup, Event::kRunFailed}, Phase::kWarmup},
   };
+  if (phase == Phase::kCapture && event == Event::kCaptureBroken) {
+    return tries_left > 1 ? Phase::kCapture : Phase::kDisabled;
+  }
   if (event == Event::kDropped) return phase == Phase::kReplay ? Phase::kCapture : phase;
   if (event == Event::kRan && (phase == Phase::kEager || phase == Phase::kWarmup)) {
     return runs_left > 1 ? Phase::kWarmup : Phase::kCapture;
@@ -47,9 +52,9 @@ void every_state_and_event() {
   int never = 0;
   for (const Phase phase : kGraphPhases) {
     for (const Event event : kGraphEvents) {
-      for (const uint32_t runs_left : {1u, 2u, 3u}) {
-        const GraphState before = in_phase(phase, runs_left);
-        const auto wanted = expected(phase, event, runs_left);
+      for (const uint32_t left : {1u, 2u, 3u}) {
+        const GraphState before = in_phase(phase, left, left);
+        const auto wanted = expected(phase, event, left, left);
         if (!wanted) {
           ++never;
           const std::string text =
@@ -61,12 +66,14 @@ void every_state_and_event() {
         const GraphState after = next_state(before, event, "new");
         CHECK_EQ(static_cast<int>(after.phase), static_cast<int>(*wanted));
         const bool counted = event == Event::kRan && phase != Phase::kDisabled;
-        CHECK_EQ(after.runs_left, counted ? runs_left - 1 : runs_left);
-        CHECK_EQ(after.reason, event == Event::kCaptureFailed ? "new" : "why");
+        CHECK_EQ(after.runs_left, counted ? left - 1 : left);
+        const bool gone = after.phase == Phase::kDisabled && phase != Phase::kDisabled;
+        CHECK_EQ(after.reason, gone ? "new" : "why");
+        CHECK_EQ(after.tries_left, event == Event::kCaptureBroken && left > 1 ? left - 1 : left);
       }
     }
   }
-  CHECK_EQ(never, 3 * (4 + 4 + 3 + 4 + 4));
+  CHECK_EQ(never, 3 * (5 + 5 + 3 + 5 + 5));
 }
 
 void phases_decide_how_a_call_runs() {

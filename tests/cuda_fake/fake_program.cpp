@@ -252,6 +252,14 @@ void check_device(Container& self, Tensor* tensor) {
   (void)self;
 }
 
+/// An element as a tensor of its own.
+[[maybe_unused]] Tensor* element(Tensor* tensor, int64_t index) {
+  const int64_t one = 1;
+  Tensor* view = nullptr;
+  must(aoti_torch__reinterpret_tensor(tensor, 1, &one, &one, index, &view));
+  return view;
+}
+
 int vary_runs = 0;
 
 /// The second output: by default every other element of y, which is in y's memory.
@@ -297,7 +305,16 @@ int vary_runs = 0;
     must(aoti_torch_new_tensor_handle(self.values[0], &outputs[1]));
     return;
   }
-  if (what == "same") {  // one tensor twice
+  if (what == "layout") {  // three elements, or two with a gap, in memory of the same size
+    Handle own{empty(3, cuda)};
+    half = vary_runs / 2 % 2 == 0 ? 2 : 3;
+    step = vary_runs / 2 % 2 == 0 ? 2 : 1;
+    for (int64_t i = 0; i < half; ++i) {
+      Handle from{element(x.tensor, i)}, to{element(own.tensor, i * step)};
+      scale(self, stream, from.tensor, self.values[0], to.tensor, 1, 0);
+    }
+    must(aoti_torch__reinterpret_tensor(own.tensor, 1, &half, &step, 0, &outputs[1]));
+  } else if (what == "same") {  // one tensor twice
     must(aoti_torch_new_tensor_handle(y.tensor, &outputs[1]));
   } else if (what == "cpu") {
     outputs[1] = empty(2, cpu);

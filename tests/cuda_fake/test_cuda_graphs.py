@@ -462,7 +462,7 @@ def test_trim_and_close_give_everything_back(gpu: FakeDriver, write: Callable[..
         np.testing.assert_array_equal(scale(X), X * 2 + 0.5)
         assert phase(module) == phase(module, "count") == "replay"
         assert graphs(module, "scale")["captures"] == 2
-    assert {"pool_blocks", "graphs", "execs", "host_blocks"} & set(alive()) == set()
+    assert {"pool_blocks", "graphs", "graph_execs", "host_blocks"} & set(alive()) == set()
 
 
 def test_new_weights_get_new_graphs(gpu: FakeDriver, write: Callable[..., Path]) -> None:

@@ -37,8 +37,8 @@ module = cudaexec.load({path!r}, cuda_graph=True)
 MOST = {{"cuGraphLaunch": 1, "cuEventRecord": 1, "cuStreamIsCapturing": 1}}
 CONTEXT = {{"cuCtxPushCurrent", "cuCtxPopCurrent"}}
 
-def replays(run, *, changes=0, more=None):
-    for _ in range(6):
+def replays(run, *, changes=0, more=None, before=6):
+    for _ in range(before):
         run()
     fake.run_all()
     fake.clear_calls()
@@ -144,10 +144,20 @@ def test_a_call(run: Callable[[str, str], None], model: str) -> None:
         for each in (lambda: method(x), lambda: method(x=x), call):
             _, python = replays(each, changes=2)
             assert len(python.allocations) <= 2, python.allocations
+        # In place, for one output address or two that take turns.
+        last = []
+        def keep():
+            last[:] = [method(x)]
+        for each in (lambda: method(x), call, keep):
+            _, python = replays(each, before=80)
+            assert len(python.allocations) <= 2, python.allocations
+        [key] = [key for key in module.stats()["methods"][0]["graphs"]["keys"]
+                 if "on the host" not in key["inputs"]]
+        assert key["in_place"] > 100, key
         for each in (lambda: method(X), lambda: method(x=X)):
             _, python = replays(each, changes=1, more={{"cuStreamSynchronize": 1}})
             assert python.allocations == [], python.allocations
-        del x, other, turn
+        del x, other, turn, last
         """,
     )
 

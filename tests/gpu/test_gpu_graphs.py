@@ -118,6 +118,45 @@ def test_replays_are_right_and_outputs_last(program: Path, net: Net) -> None:
         assert {key["phase"] for key in keys(module)} == {"replay"}, keys(module)
 
 
+def test_calls_on_the_same_memory(program: Path, net: Net) -> None:
+    """In place, once there have been enough of them: right, with the input refilled and outputs kept."""
+    with cudaexec.load(program, cuda_graph=GRAPHS) as module:
+        inputs = [torch.randn(8, 64, device="cuda") for _ in range(2)]
+        for i in range(120):
+            x = inputs[i % 2]
+            x.normal_()
+            found = module(x)
+            if i % 7 == 0:
+                compare(found, net, x)
+        [key] = keys(module)
+        assert key["in_place"] > 20, key
+        kept = []
+        for i in range(20):
+            x = inputs[i % 2]
+            x.normal_()
+            kept.append((x.clone(), module(x)))
+        for x, found in kept:
+            compare(found, net, x)
+        y, halves, _, _ = found
+        assert halves.data_ptr() == y.data_ptr()
+
+
+def test_state_and_random_numbers_in_place(counting: Path, gpu_export: Callable[..., Path]) -> None:
+    x = torch.ones(1024, device="cuda")
+    with cudaexec.load(counting, cuda_graph=GRAPHS) as module:
+        for i in range(80):
+            assert bool((module(x) == 2 * (i + 1)).all()), i
+        [key] = keys(module)
+        assert key["in_place"] > 20, key
+    path = gpu_export("graphs-noise", built(Noise(), torch.zeros(1000)))
+    x = torch.zeros(1000, device="cuda")
+    with cudaexec.load(path, cuda_graph=GRAPHS) as module, cudaexec.load(path) as plain:
+        module.manual_seed(1)
+        plain.manual_seed(1)
+        for i in range(80):
+            assert torch.equal(module(x), plain(x)), i
+
+
 def test_shapes_have_graphs_of_their_own(program: Path, net: Net) -> None:
     options = cudaexec.GraphOptions(warmup=1, max_graphs=4)
     with cudaexec.load(program, cuda_graph=options) as module:

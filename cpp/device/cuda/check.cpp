@@ -1,6 +1,5 @@
 #include "device/cuda/check.h"
 
-#include "base/error.h"
 #include "base/str.h"
 
 namespace cudaexec::cuda {
@@ -98,6 +97,7 @@ void throw_failure(CUresult result, const char* call, const char* file, int line
     case ErrorKind::kDevice:
       throw DeviceError(message);
     case ErrorKind::kCapture:
+      if (result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) throw CaptureBroken(message);
       throw CaptureError(message);
     default:
       throw InternalError(message);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include "base/error.h"
 #include "base/export.h"
 #include "device/cuda/driver.h"
 
@@ -16,12 +17,19 @@
 
 namespace cudaexec::cuda {
 
+/// The driver gave a capture up before this thread did anything wrong in it: another thread called
+/// what CUDA forbids during captures.
+class CUDAEXEC_API CaptureBroken : public CaptureError {
+ public:
+  using CaptureError::CaptureError;
+};
+
 /// "CUDA_ERROR_INVALID_VALUE (1): invalid argument"
 CUDAEXEC_API std::string describe_result(CUresult result);
 
-/// Throws the error that `result` stands for: OutOfMemory, CaptureError, TargetError (code that
-/// this GPU or driver cannot run), NotSupported, DeviceError (the device or its context is
-/// unusable), else InternalError. `nbytes`: the size of a failed allocation, 0 if the call
+/// Throws the error that `result` stands for: OutOfMemory, CaptureError, CaptureBroken, TargetError
+/// (code that this GPU or driver cannot run), NotSupported, DeviceError (the device or its context
+/// is unusable), else InternalError. `nbytes`: the size of a failed allocation, 0 if the call
 /// allocates none.
 [[noreturn]] CUDAEXEC_API void throw_failure(CUresult result, const char* call, const char* file,
                                              int line, size_t nbytes = 0);

@@ -76,6 +76,7 @@ StreamCapture::~StreamCapture() {
 
 GraphExec::GraphExec(CudaDevice& device, GraphHandle graph) : graph_(std::move(graph)) {
   const CudaGuard guard(device);
+  CUDAEXEC_CU(cuGraphGetNodes, graph_.get(), nullptr, &node_count_);
   CUgraphExec exec = nullptr;
   CUDAEXEC_CU(cuGraphInstantiateWithFlags, &exec, graph_.get(), 0);
   exec_ = GraphExecHandle(exec, device.context());

@@ -57,10 +57,12 @@ class CUDAEXEC_API GraphExec {
                   unsigned block_x, unsigned block_y, const void* args);
   /// The device is current.
   void launch(StreamRef stream);
+  [[nodiscard]] size_t node_count() const noexcept { return node_count_; }
 
  private:
   cuda::GraphHandle graph_;
   cuda::GraphExecHandle exec_;
+  size_t node_count_ = 0;
 };
 
 }  // namespace cudaexec
