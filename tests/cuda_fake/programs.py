@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_fake.fake import LIBRARIES, FakeDriver, Launch
+from cuda_fake.fake import LIBRARIES, FakeDriver
 from cudaexec.export import manifest as m
 from cudaexec.export.payload import PayloadConstant, PayloadVariant, encode_payload
 from cudaexec.export.ptd_writer import WeightBlob, build_ptd
@@ -187,25 +186,6 @@ def write(
     return path
 
 
-def _array(launched: Launch, index: int, count: int) -> np.ndarray:
-    address = launched.argument(index, ctypes.c_uint64)
-    numbers = (ctypes.c_float * count).from_address(address.value)
-    return np.frombuffer(numbers, np.float32)
-
-
 def register_kernels(driver: FakeDriver) -> None:
-    """What `fake_scale` and `fake_add` compute."""
-
-    def scale(launched: Launch) -> None:
-        count = launched.argument(3, ctypes.c_int64).value
-        if count:
-            k = np.float32(launched.argument(4, ctypes.c_float).value)
-            x, w = _array(launched, 0, count), _array(launched, 1, 1)
-            _array(launched, 2, count)[:] = x * w + k
-
-    def add(launched: Launch) -> None:
-        count = launched.argument(2, ctypes.c_int64).value
-        _array(launched, 0, count)[:] += _array(launched, 1, count)
-
-    driver.register_kernel("fake_scale", [8, 8, 8, 8, 4], scale)
-    driver.register_kernel("fake_add", [8, 8, 8], add)
+    """What `fake_scale` and `fake_add` compute (driver/fake_kernels.cpp)."""
+    driver.lib.fakecuda_register_program_kernels()
