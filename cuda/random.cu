@@ -50,17 +50,10 @@ using namespace cudaexec::cuda;
 CUDAEXEC_KERNEL(cudaexec_random_integers, RandomIntegersArgs, kRandomThreads) {
   const int64_t block = static_cast<int64_t>(blockIdx.x) * kRandomThreads + threadIdx.x;
   if (2 * block >= a.count) return;
-  RandomPosition position = a.position;
-  if (a.device_position != nullptr) {
-    position.seed = a.device_position->seed;
-    position.first += a.device_position->first;
-  }
-  const Block bits = philox(position.seed, position.first + static_cast<uint64_t>(block));
+  const Block bits = philox(a.position.seed, a.position.first + static_cast<uint64_t>(block));
   a.out[2 * block] = static_cast<int64_t>(static_cast<uint64_t>(a.low) + below(bits.a, a.range));
   if (2 * block + 1 < a.count) {
     a.out[2 * block + 1] =
         static_cast<int64_t>(static_cast<uint64_t>(a.low) + below(bits.b, a.range));
   }
 }
-
-CUDAEXEC_KERNEL(cudaexec_set_position, SetPositionArgs, 1) { *a.target = a.position; }

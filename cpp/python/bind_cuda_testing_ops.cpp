@@ -34,16 +34,18 @@ std::pair<int64_t, int64_t> cublas_counts() {
   return {counts.handles, counts.plans};
 }
 
-/// A GraphRandom over the device's pool and the random numbers of the process.
+/// A GraphRandom over the random numbers of the process.
 class GraphRandomObject {
  public:
-  GraphRandomObject(int index, uintptr_t stream)
-      : random_(cuda_device(index), cuda_allocator(index), stream_ref(stream)) {}
   py::object scope(const py::function& body) {
     const gpu::GraphRandomScope scope(random_);
     return body();
   }
-  void advance(uintptr_t stream) { random_.advance(RandomState::current(), stream_ref(stream)); }
+  void advance(int index, uintptr_t exec) {
+    CudaDevice& device = cuda_device(index);
+    const CudaGuard guard(device);
+    random_.advance(RandomState::current(), reinterpret_cast<cuda::CUgraphExec>(exec));
+  }
   [[nodiscard]] bool is_used() const { return random_.is_used(); }
 
  private:
@@ -55,7 +57,7 @@ class GraphRandomObject {
 void bind_cuda_ops_testing(py::module_& m) {
   const py::call_guard<GilRelease> no_gil;
   py::class_<GraphRandomObject>(m, "GraphRandom", py::release_gil_before_calling_cpp_dtor())
-      .def(py::init<int, uintptr_t>(), no_gil)
+      .def(py::init<>())
       .def("scope", &GraphRandomObject::scope, "Calls body() with it current.")
       .def("advance", &GraphRandomObject::advance, no_gil)
       .def_property_readonly("is_used", &GraphRandomObject::is_used);

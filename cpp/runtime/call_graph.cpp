@@ -23,7 +23,6 @@ CallGraph::CallGraph(GraphMemory& memory, Container& container, const CallSite& 
 cuda::GraphHandle CallGraph::capture(Container& container, const CallSite& call,
                                      const GraphTargets& targets) {
   StreamCapture stream(device_);
-  random_.emplace(device_, arena_, stream.stream());
   inputs_.emplace(device_, call.input_check, call.inputs, call.symbols, targets.in_place, arena_,
                   stream.stream());
   std::vector<Tensor> inputs = inputs_->graph_inputs();
@@ -31,7 +30,7 @@ cuda::GraphHandle CallGraph::capture(Container& container, const CallSite& call,
   stream.begin();
   inputs_->copies().capture(stream);
   {
-    const gpu::GraphRandomScope scope(*random_);
+    const gpu::GraphRandomScope scope(random_);
     container.run(inputs, outputs, stream.stream(), arena_);
   }
   outputs_.plan(call.output_plan.captured(outputs, inputs_->storages(), call.symbols),
@@ -45,7 +44,7 @@ void CallGraph::launch(const CallSite& call, std::vector<Value>& outputs, bool& 
   inputs_->feed(call.inputs, call.memory);
   inputs_->copies().update(*exec_);
   outputs_.copies().update(*exec_);
-  random_->advance(call.random, call.memory.stream);
+  random_.advance(call.random, exec_->get());
   exec_->launch(call.memory.stream);
   launched = true;
   outputs_.deliver(call.memory, outputs);

@@ -74,7 +74,7 @@ class CallGraph {
 
   CudaDevice& device_;
   GraphArena arena_;
-  std::optional<gpu::GraphRandom> random_;
+  gpu::GraphRandom random_;
   std::optional<GraphInputs> inputs_;
   GraphOutputs outputs_;
   std::optional<GraphExec> exec_;

@@ -90,10 +90,10 @@ void GraphCopies::update(GraphExec& exec) {
   for (Node& node : nodes_) {
     if (!node.changed) continue;
     if (node.function == nullptr) {
-      exec.set_kernel(node.node, batch_kernel_, node.batch.blocks(), kCopyThreads, 1,
+      set_kernel_node(exec.get(), node.node, batch_kernel_, node.batch.blocks(), kCopyThreads, 1,
                       &node.batch.args());
     } else {
-      exec.set_kernel(node.node, node.function, node.blocks, node.block_x, node.block_y,
+      set_kernel_node(exec.get(), node.node, node.function, node.blocks, node.block_x, node.block_y,
                       node.args.data());
     }
     node.changed = false;

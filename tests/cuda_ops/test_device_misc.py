@@ -65,7 +65,7 @@ def test_replays_differ_and_follow_the_seed(world: World, request: Any) -> None:
         pytest.raises(cudaexec.CaptureError, match="randint"),
     ):
         Captured(fake, shim)
-    random = cuda.GraphRandom(world.index, world.stream)
+    random = cuda.GraphRandom()
     assert not random.is_used
     with (
         DeviceCall(world, "randint_low_out", (out, LOW, HIGH, [3])) as shim,
@@ -76,7 +76,7 @@ def test_replays_differ_and_follow_the_seed(world: World, request: Any) -> None:
         def replays() -> list[list[int]]:
             found = []
             for _ in range(3):
-                random.advance(world.stream)
+                random.advance(world.index, graph.execution)
                 graph.launch()
                 shim.read_back()
                 found.append(out.tolist())

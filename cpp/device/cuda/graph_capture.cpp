@@ -30,15 +30,14 @@ void StreamCapture::begin() {
   active_ = true;
 }
 
-CUgraphNode StreamCapture::last_node() const {
-  const CudaGuard guard(device_);
+CUgraphNode last_captured_node(CudaDevice& device, StreamRef stream) {
+  const CudaGuard guard(device);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUgraphNode* nodes = nullptr;
   size_t count = 0;
-  CUDAEXEC_CU(cuStreamGetCaptureInfo, cu_stream(stream()), &status, nullptr, nullptr, &nodes,
-              &count);
+  CUDAEXEC_CU(cuStreamGetCaptureInfo, cu_stream(stream), &status, nullptr, nullptr, &nodes, &count);
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || count != 1) {
-    throw CaptureError(str("what was captured last on ", to_string(device_.device()), " is ", count,
+    throw CaptureError(str("what was captured last on ", to_string(device.device()), " is ", count,
                            " nodes of a graph, not one"));
   }
   return nodes[0];
@@ -82,8 +81,8 @@ GraphExec::GraphExec(CudaDevice& device, GraphHandle graph) : graph_(std::move(g
   exec_ = GraphExecHandle(exec, device.context());
 }
 
-void GraphExec::set_kernel(CUgraphNode node, CUfunction function, unsigned blocks, unsigned block_x,
-                           unsigned block_y, const void* args) {
+void set_kernel_node(CUgraphExec exec, CUgraphNode node, CUfunction function, unsigned blocks,
+                     unsigned block_x, unsigned block_y, const void* args) {
   void* arguments[] = {const_cast<void*>(args)};
   CUDA_KERNEL_NODE_PARAMS parameters{};
   parameters.func = function;
@@ -93,7 +92,7 @@ void GraphExec::set_kernel(CUgraphNode node, CUfunction function, unsigned block
   parameters.blockDimY = block_y;
   parameters.blockDimZ = 1;
   parameters.kernelParams = arguments;
-  CUDAEXEC_CU(cuGraphExecKernelNodeSetParams, exec_.get(), node, &parameters);
+  CUDAEXEC_CU(cuGraphExecKernelNodeSetParams, exec, node, &parameters);
 }
 
 void GraphExec::launch(StreamRef stream) {

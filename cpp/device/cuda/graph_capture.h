@@ -21,6 +21,17 @@ class CUDAEXEC_API RelaxedCaptureMode {
   cuda::CUstreamCaptureMode previous_ = cuda::CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
+/// The node of what was put last on a stream that is being captured. @throws CaptureError if that
+/// was not one node.
+[[nodiscard]] CUDAEXEC_API cuda::CUgraphNode last_captured_node(CudaDevice& device,
+                                                                StreamRef stream);
+
+/// The arguments (one struct) of a kernel node for later launches; the rest as it was captured. The
+/// device is current.
+CUDAEXEC_API void set_kernel_node(cuda::CUgraphExec exec, cuda::CUgraphNode node,
+                                  cuda::CUfunction function, unsigned blocks, unsigned block_x,
+                                  unsigned block_y, const void* args);
+
 /// Other threads may do anything meanwhile; this one may not wait, allocate or load code but in
 /// RelaxedCaptureMode. Used by the thread that made it.
 class CUDAEXEC_API StreamCapture {
@@ -34,8 +45,9 @@ class CUDAEXEC_API StreamCapture {
 
   [[nodiscard]] StreamRef stream() const noexcept { return stream_.ref(); }
   void begin();
-  /// The node of what was put on the stream last. @throws CaptureError if that was not one node.
-  [[nodiscard]] cuda::CUgraphNode last_node() const;
+  [[nodiscard]] cuda::CUgraphNode last_node() const {
+    return last_captured_node(device_, stream());
+  }
   /// @throws CaptureError if something in the capture was not allowed.
   [[nodiscard]] cuda::GraphHandle end();
 
@@ -51,10 +63,7 @@ class CUDAEXEC_API GraphExec {
   /// Instantiates. @throws OutOfMemory, InternalError.
   GraphExec(CudaDevice& device, cuda::GraphHandle graph);
 
-  /// The arguments (one struct) of a kernel node for later launches; the rest as it was captured.
-  /// The device is current.
-  void set_kernel(cuda::CUgraphNode node, cuda::CUfunction function, unsigned blocks,
-                  unsigned block_x, unsigned block_y, const void* args);
+  [[nodiscard]] cuda::CUgraphExec get() const noexcept { return exec_.get(); }
   /// The device is current.
   void launch(StreamRef stream);
   [[nodiscard]] size_t node_count() const noexcept { return node_count_; }

@@ -36,12 +36,4 @@ void launch(CudaDevice& device, const char* image, const std::string& kernel, co
               cu_stream(stream), parameters, nullptr);
 }
 
-/// One thread of a kernel that was looked up before, without the lock that looking it up takes.
-template <typename Args>
-void launch(CudaDevice& device, cuda::CUfunction kernel, const Args& args, StreamRef stream) {
-  const CudaGuard guard(device);
-  void* parameters[] = {const_cast<Args*>(&args)};
-  CUDAEXEC_CU(cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, cu_stream(stream), parameters, nullptr);
-}
-
 }  // namespace cudaexec::gpu

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "device/cuda/graph_capture.h"
 #include "ops/cuda/device_tensor.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/sort.h"
@@ -14,6 +15,7 @@ namespace cudaexec::gpu {
 namespace {
 
 constexpr const char* kImage = "random";
+constexpr const char* kIntegers = "cudaexec_random_integers";
 
 thread_local GraphRandom* current_random = nullptr;
 
@@ -33,15 +35,14 @@ void fill_integers(const Tensor& out, int64_t low, int64_t high, RandomState& st
   args.count = count;
   args.low = low;
   args.range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  GraphRandom* random = nullptr;  // in a capture
   if (device.is_capturing(context.stream)) {
-    GraphRandom* random = GraphRandom::current();
+    random = GraphRandom::current();
     if (random == nullptr) {
       throw CaptureError(
           "randint: random numbers are drawn while a CUDA graph is being captured, and nothing "
           "makes its replays differ; run the method without a graph");
     }
-    args.device_position = random->position();
-    args.position.first = random->take(blocks);
   } else {
     const RandomState::Range range = state.reserve(blocks);
     args.position = {range.seed, range.first};
@@ -49,8 +50,13 @@ void fill_integers(const Tensor& out, int64_t low, int64_t high, RandomState& st
   const bool direct = out.is_contiguous();
   const Tensor target = direct ? out : empty(device, out.sizes(), out.dtype(), context);
   args.out = target.data_as<int64_t>();
-  launch(device, kImage, "cudaexec_random_integers", args, blocks_for(static_cast<int64_t>(blocks)),
-         context.stream);
+  const int64_t grid = blocks_for(static_cast<int64_t>(blocks));
+  launch(device, kImage, kIntegers, args, grid, context.stream);
+  if (random != nullptr) {
+    random->add(last_captured_node(device, context.stream),
+                device.kernels().get(device, kImage, kIntegers), static_cast<unsigned>(grid), args,
+                blocks);
+  }
   if (!direct) copy(device, out, target, context.stream);
 }
 
@@ -69,33 +75,22 @@ Tensor randperm(CudaDevice& device, int64_t n, Dtype dtype, RandomState& state,
   return convert(device, entries.places, dtype, context);
 }
 
-GraphRandom::GraphRandom(CudaDevice& device, Allocator& allocator, StreamRef stream)
-    : device_(device),
-      allocator_(allocator),
-      stream_(stream),
-      position_(static_cast<cuda::RandomPosition*>(
-          allocator.allocate(sizeof(cuda::RandomPosition), stream))) {}
-
-GraphRandom::~GraphRandom() {
-  allocator_.deallocate(position_, sizeof(cuda::RandomPosition), stream_);
+void GraphRandom::add(cuda::CUgraphNode node, cuda::CUfunction function, unsigned grid,
+                      const cuda::RandomIntegersArgs& args, uint64_t blocks) {
+  draws_.push_back({node, function, grid, args, blocks_});
+  blocks_ += blocks;
 }
 
-void GraphRandom::advance(RandomState& state, StreamRef stream) {
-  if (blocks_ == 0) return;
+void GraphRandom::advance(RandomState& state, cuda::CUgraphExec exec) {
+  if (draws_.empty()) return;
   const RandomState::Range range = state.reserve(blocks_);
-  const cuda::SetPositionArgs args{position_, {range.seed, range.first}};
-  launch(device_, set_position_, args, stream);
+  for (Draw& draw : draws_) {
+    draw.args.position = {range.seed, range.first + draw.first};
+    set_kernel_node(exec, draw.node, draw.function, draw.grid, kThreads, 1, &draw.args);
+  }
 }
 
 GraphRandom* GraphRandom::current() noexcept { return current_random; }
-
-uint64_t GraphRandom::take(uint64_t blocks) {
-  if (set_position_ == nullptr) {
-    const CudaGuard guard(device_);
-    set_position_ = device_.kernels().get(device_, kImage, "cudaexec_set_position");
-  }
-  return std::exchange(blocks_, blocks_ + blocks);
-}
 
 GraphRandomScope::GraphRandomScope(GraphRandom& random) noexcept
     : previous_(std::exchange(current_random, &random)) {}

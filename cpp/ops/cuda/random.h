@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/export.h"
 #include "device/cuda/cuda_device.h"
-#include "memory/allocator.h"
 #include "ops/cuda/random_args.h"
 #include "ops/op_context.h"
 #include "ops/random_state.h"
@@ -23,38 +23,37 @@ CUDAEXEC_API void fill_integers(const Tensor& out, int64_t low, int64_t high, Ra
 CUDAEXEC_API Tensor randperm(CudaDevice& device, int64_t n, Dtype dtype, RandomState& state,
                              const OpContext& context);
 
-/// Where the random numbers of one captured graph start, kept in device memory that its kernels
-/// read. Used by one thread at a time:
-///   GraphRandom random(device, allocator, stream);
+/// The kernels of one captured graph that draw random numbers. Used by one thread at a time:
 ///   { GraphRandomScope scope(random); ... capture ... }
-///   before each launch: random.advance(state, stream); launch the graph on `stream`.
+///   before each launch: random.advance(state, exec).
 /// So replays differ, and follow manual_seed as eager calls do.
 class CUDAEXEC_API GraphRandom {
  public:
-  /// `allocator` and `stream` outlive it; the memory is freed on `stream`.
-  GraphRandom(CudaDevice& device, Allocator& allocator, StreamRef stream);
-  ~GraphRandom();
+  GraphRandom() = default;
   GraphRandom(const GraphRandom&) = delete;
   GraphRandom& operator=(const GraphRandom&) = delete;
 
   /// Whether the captured work uses random numbers; if not, advance() does nothing.
-  [[nodiscard]] bool is_used() const noexcept { return blocks_ != 0; }
-  /// Takes from `state` what one replay uses and puts the start on `stream`; never waits.
-  void advance(RandomState& state, StreamRef stream);
+  [[nodiscard]] bool is_used() const noexcept { return !draws_.empty(); }
+  /// Takes from `state` what one launch uses and tells the kernels. The device is current.
+  void advance(RandomState& state, cuda::CUgraphExec exec);
 
   /// Of the innermost scope of this thread, or null.
   static GraphRandom* current() noexcept;
 
-  /// For kernels: the device's position, and the first of `blocks` blocks after it.
-  [[nodiscard]] const cuda::RandomPosition* position() const noexcept { return position_; }
-  uint64_t take(uint64_t blocks);
+  /// A captured kernel of `grid` blocks of threads that takes `blocks` blocks of the sequence.
+  void add(cuda::CUgraphNode node, cuda::CUfunction function, unsigned grid,
+           const cuda::RandomIntegersArgs& args, uint64_t blocks);
 
  private:
-  CudaDevice& device_;
-  Allocator& allocator_;
-  StreamRef stream_;
-  cuda::RandomPosition* position_;
-  cuda::CUfunction set_position_ = nullptr;  // from the first take() on
+  struct Draw {
+    cuda::CUgraphNode node;
+    cuda::CUfunction function;
+    unsigned grid;
+    cuda::RandomIntegersArgs args;
+    uint64_t first;  // after the start of the launch's numbers
+  };
+  std::vector<Draw> draws_;
   uint64_t blocks_ = 0;
 };
 

@@ -11,19 +11,13 @@ struct RandomPosition {
   uint64_t first;  // block of the sequence
 };
 
-/// Whole numbers of [low, low + range) (range 0: any), two per block of the sequence of `position`,
-/// or of the one that `device_position` points to, moved on by `position.first`.
+/// Whole numbers of [low, low + range) (range 0: any), two per block of the sequence from
+/// `position`.
 struct RandomIntegersArgs {
   int64_t* out;
   int64_t count;
   int64_t low;
   uint64_t range;
-  RandomPosition position;
-  const RandomPosition* device_position;
-};
-
-struct SetPositionArgs {
-  RandomPosition* target;
   RandomPosition position;
 };
 
