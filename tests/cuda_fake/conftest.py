@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from cuda_fake import programs
-from cuda_fake.fake import FakeDriver
+from cuda_fake.fake import FakeDriver, emulate_kernels
 from cuda_fake.foreign import Memory
 from cuda_fake.programs import Code, Method, Once
 from cudaexec._core import _testing
@@ -60,6 +61,34 @@ def gpus(fake: FakeDriver) -> FakeDriver:
     fake.set_devices(2)
     programs.register_kernels(fake)
     return fake
+
+
+@pytest.fixture
+def emulated(gpus: FakeDriver) -> FakeDriver:
+    """The same, which also run our own kernels, compiled for the CPU."""
+    if not _testing.cuda.image_names():
+        pytest.skip("built without nvcc: there is no device code")
+    emulate_kernels()
+    return gpus
+
+
+@pytest.fixture
+def vary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """`vary(what)` chooses what programs of the model VARY do from now on."""
+    yield lambda what: monkeypatch.setenv("FAKE_VARY", what)
+    os.environ.pop("FAKE_VARY", None)
+
+
+@pytest.fixture
+def open_size(once: Once, tmp_path: Path) -> Callable[..., Path]:
+    """As `write`, for inputs of any size up to 64."""
+
+    def make(*models: str) -> Path:
+        methods = [Method(name.lower(), name, [Code(programs.code(once, name))], None)
+                   for name in models]  # fmt: skip
+        return programs.write(tmp_path / ("open-" + "-".join(models)), methods)
+
+    return make
 
 
 @pytest.fixture

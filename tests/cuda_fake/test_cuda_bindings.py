@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cudaexec
-from cuda_fake.fake import FakeDriver, emulate_kernels
+from cuda_fake.fake import FakeDriver
 from cudaexec._core import _testing
 
 cuda = _testing.cuda
@@ -19,32 +19,24 @@ X = np.arange(4, dtype=np.float32)
 GRAPHS = cudaexec.GraphOptions(warmup=3)
 
 
-@pytest.fixture
-def gpu(gpus: FakeDriver) -> FakeDriver:
-    if not cuda.image_names():
-        pytest.skip("built without nvcc: there is no device code")
-    emulate_kernels()
-    return gpus
-
-
-def fill(gpu: FakeDriver, tensor: cudaexec.Tensor, array: np.ndarray) -> None:
+def fill(emulated: FakeDriver, tensor: cudaexec.Tensor, array: np.ndarray) -> None:
     """Writes an array into memory of the GPU, behind all work."""
-    gpu.run_all()
+    emulated.run_all()
     address = int(tensor.__cuda_array_interface__["data"][0])
     ctypes.memmove(address, array.ctypes.data, array.nbytes)
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_on_the_gpu(gpu: FakeDriver, write: Callable[..., Path], graph: bool) -> None:
+def test_on_the_gpu(emulated: FakeDriver, write: Callable[..., Path], graph: bool) -> None:
     """After one call without a graph a run is one launch, without a copy."""
     with cudaexec.load(write("SCALE"), cuda_graph=graph and GRAPHS) as module:
         x, y = cuda.tensor_on(X), cuda.tensor_on(np.zeros(4, np.float32))
         binding = module.method("scale").bind((x,), (y,))
         for i in range(5):
-            fill(gpu, x, X + i)
-            gpu.clear_calls()
+            fill(emulated, x, X + i)
+            emulated.clear_calls()
             binding.run()
-            names = [line.split("(")[0] for line in gpu.calls()]
+            names = [line.split("(")[0] for line in emulated.calls()]
             if graph and i >= 2:
                 assert names.count("cuGraphLaunch") == 1
                 assert not {"cuLaunchKernel", "cuMemcpyDtoDAsync", "cuMemAllocFromPoolAsync",
@@ -52,7 +44,7 @@ def test_on_the_gpu(gpu: FakeDriver, write: Callable[..., Path], graph: bool) ->
             np.testing.assert_array_equal(y.to_host().numpy(), (X + i) * 2 + 0.5)
         if graph:
             # Nothing but the program's own kernel.
-            assert gpu.launches("cudaexec_batch_copy") == 0
+            assert emulated.launches("cudaexec_batch_copy") == 0
             [key] = module.stats()["methods"][0]["graphs"]["keys"]
             assert key["inputs"].endswith("bound")
             assert key["phase"] == "replay"
@@ -60,7 +52,7 @@ def test_on_the_gpu(gpu: FakeDriver, write: Callable[..., Path], graph: bool) ->
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_arrays_of_the_host(gpu: FakeDriver, write: Callable[..., Path], graph: bool) -> None:
+def test_arrays_of_the_host(emulated: FakeDriver, write: Callable[..., Path], graph: bool) -> None:
     with cudaexec.load(write("SCALE"), cuda_graph=graph) as module:
         wide = np.zeros(8, np.float32)
         x, y = X.copy(), wide[::2]
@@ -73,7 +65,7 @@ def test_arrays_of_the_host(gpu: FakeDriver, write: Callable[..., Path], graph: 
         del binding
 
 
-def test_misaligned_and_strided_memory(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+def test_misaligned_and_strided_memory(emulated: FakeDriver, write: Callable[..., Path]) -> None:
     """What the code cannot use in place is copied by nodes of the graph."""
     with cudaexec.load(write("SCALE"), cuda_graph=True) as module:
         source, target = (
@@ -85,7 +77,7 @@ def test_misaligned_and_strided_memory(gpu: FakeDriver, write: Callable[..., Pat
             y = cuda.view_of(target, [4], [step], start)
             binding = module.method("scale").bind({"x": x}, [y])
             for i in range(4):
-                fill(gpu, source, np.arange(16, dtype=np.float32) + i)
+                fill(emulated, source, np.arange(16, dtype=np.float32) + i)
                 binding.run()
                 expected = (np.arange(16, dtype=np.float32) + i)[start::step][:4] * 2 + 0.5
                 np.testing.assert_array_equal(target.to_host().numpy()[start::step][:4], expected)
@@ -93,7 +85,7 @@ def test_misaligned_and_strided_memory(gpu: FakeDriver, write: Callable[..., Pat
         del source, target
 
 
-def test_state_and_other_calls(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+def test_state_and_other_calls(emulated: FakeDriver, write: Callable[..., Path]) -> None:
     """Runs and calls share the state; new weights, trim and a second binding change nothing."""
     with cudaexec.load(write("COUNT"), cuda_graph=True) as module:
         count = module.method("count")
@@ -117,7 +109,7 @@ def test_state_and_other_calls(gpu: FakeDriver, write: Callable[..., Path]) -> N
         gc.collect(0)
 
 
-def test_wrong_memory(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+def test_wrong_memory(emulated: FakeDriver, write: Callable[..., Path]) -> None:
     with cudaexec.load(write("SCALE", "READ")) as module:
         bind = module.method("scale").bind
         x = X.copy()
@@ -156,7 +148,7 @@ def test_wrong_memory(gpu: FakeDriver, write: Callable[..., Path]) -> None:
         binding.run()
 
 
-def test_warmup(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+def test_warmup(emulated: FakeDriver, write: Callable[..., Path]) -> None:
     with cudaexec.load(write("SCALE"), cuda_graph=True) as module:
         module.method("scale").warmup(X)
         [key] = module.stats()["methods"][0]["graphs"]["keys"]
@@ -165,7 +157,7 @@ def test_warmup(gpu: FakeDriver, write: Callable[..., Path]) -> None:
         module.method("scale").warmup(x=X)
 
 
-def test_stats_of_a_method(gpu: FakeDriver, write: Callable[..., Path]) -> None:
+def test_stats_of_a_method(emulated: FakeDriver, write: Callable[..., Path]) -> None:
     """A method's part of the module's, in any session; also once the module is closed."""
     with cudaexec.load(write("SCALE", "COUNT"), cuda_graph={"scale"}) as module:
         scale, count = module.method("scale"), module.session().method("count")

@@ -12,7 +12,7 @@ import pytest
 
 import cudaexec
 from cuda_fake import fake as fakes
-from cuda_fake.fake import FakeDriver, emulate_kernels
+from cuda_fake.fake import FakeDriver
 from cuda_fake.kv_program import BLOCK, CAPACITY, PAGE, WIDEST, WINDOW, Reference, write
 from cuda_fake.programs import Once
 from cuda_fake.test_cuda_program_faults import FREES, KEPT, calls_of
@@ -24,15 +24,7 @@ Load = Callable[..., cudaexec.Module]
 
 
 @pytest.fixture
-def gpu(gpus: FakeDriver) -> FakeDriver:
-    if not cuda.image_names():
-        pytest.skip("built without nvcc: there is no device code")
-    emulate_kernels()
-    return gpus
-
-
-@pytest.fixture
-def load(gpu: FakeDriver, once: Once, tmp_path: Path) -> Iterator[Load]:
+def load(emulated: FakeDriver, once: Once, tmp_path: Path) -> Iterator[Load]:
     opened = []
 
     def make(*, graphs: bool = False, **options: Any) -> cudaexec.Module:
@@ -93,19 +85,19 @@ def test_steps(load: Load, graphs: bool, on_gpu: bool) -> None:
 
 
 @pytest.mark.parametrize("graphs", [False, True])
-def test_pages_are_mapped_as_tokens_come(gpu: FakeDriver, load: Load, graphs: bool) -> None:
+def test_pages_are_mapped_as_tokens_come(emulated: FakeDriver, load: Load, graphs: bool) -> None:
     """One ahead, while the GPU works on the step that fills a page; nothing is captured again."""
     module = load(graphs=graphs)
     assert module.memory_stats()["kv_reserved"] == 0
     reference = Reference()
     ring = 2 << 20
     for position in range(1, 2 * BLOCK + 3):
-        gpu.clear_calls()
+        emulated.clear_calls()
         check(module, reference, 1)
         pages = 1 + (position >= BLOCK) + (position >= 2 * BLOCK)
         stats = module.memory_stats()
         assert stats["kv_mapped"] == pages * PAGE + ring, position
-        mapped = len(gpu.calls("cuMemMap"))
+        mapped = len(emulated.calls("cuMemMap"))
         assert mapped == {1: 2, BLOCK: 1, 2 * BLOCK: 1}.get(position, 0), position
     assert stats["kv_used"] == 66 * (2 * 8 * 4 + 2 * 480 * 32 * 4) + 64 * 64  # the ring has turned
     session = module.session()
@@ -205,15 +197,15 @@ def test_steps_after_a_wrong_one_change_nothing(load: Load) -> None:
     check(module, reference, 1, on_gpu=True)
 
 
-def test_wrong_positions_on_the_host(gpu: FakeDriver, load: Load) -> None:
+def test_wrong_positions_on_the_host(emulated: FakeDriver, load: Load) -> None:
     """Refused before anything runs; where nothing tells the input, by the call that waits."""
     module = load()
     reference = Reference()
     check(module, reference, 3)
-    gpu.clear_calls()
+    emulated.clear_calls()
     with pytest.raises(cudaexec.InputError, match="token 0 has position 5; the session holds 3"):
         call(module, tokens(2), first=5)
-    assert gpu.calls("cuLaunchKernel") == []
+    assert emulated.calls("cuLaunchKernel") == []
     check(module, reference, 2)
     other = load(position_input=None)
     reference = Reference()
@@ -243,26 +235,26 @@ def test_two_streams(load: Load) -> None:
     check(module, reference, 1)
 
 
-def test_closing_frees_everything(gpu: FakeDriver, load: Load) -> None:
+def test_closing_frees_everything(emulated: FakeDriver, load: Load) -> None:
     module = load()
     session = module.session()
     call(session, tokens(40))
     fork = session.fork()
     call(fork, tokens(1))
     kinds = ("reservations", "physical", "mapped")
-    assert all(gpu.live()[kind] > 0 for kind in kinds)
+    assert all(emulated.live()[kind] > 0 for kind in kinds)
     session.close()
     call(fork, tokens(1))
     with pytest.raises(cudaexec.ClosedError):
         _ = session.position
     del fork
     gc.collect(1)
-    assert all(kind not in gpu.live() for kind in kinds)
+    assert all(kind not in emulated.live() for kind in kinds)
 
 
-def test_no_virtual_memory(gpu: FakeDriver, load: Load) -> None:
-    cuda.use_driver(gpu.path)  # facts are asked again
-    gpu.set_support(0, virtual_memory=False)
+def test_no_virtual_memory(emulated: FakeDriver, load: Load) -> None:
+    cuda.use_driver(emulated.path)  # facts are asked again
+    emulated.set_support(0, virtual_memory=False)
     with pytest.raises(cudaexec.NotSupported, match="virtual memory"):
         load()
 
@@ -270,7 +262,7 @@ def test_no_virtual_memory(gpu: FakeDriver, load: Load) -> None:
 @pytest.mark.parametrize("result", [fakes.OUT_OF_MEMORY, fakes.ILLEGAL_ADDRESS])
 @pytest.mark.parametrize("graphs", [False, True])
 def test_each_driver_call_of_steps_fails_once(
-    gpu: FakeDriver, load: Load, graphs: bool, result: int
+    emulated: FakeDriver, load: Load, graphs: bool, result: int
 ) -> None:
     """A step that copies a shared page and maps another one: the history is as it was."""
     module = load(graphs=graphs)
@@ -287,10 +279,10 @@ def test_each_driver_call_of_steps_fails_once(
         return session, fork
 
     session, fork = fresh()
-    gpu.clear_calls()
+    emulated.clear_calls()
     check(session, fork, 4)
     # What is lost where a call that frees fails is another test's.
-    entries = calls_of(gpu, FREES | {"cuMemUnmap", "cuMemAddressFree", "cuMemRelease"})
+    entries = calls_of(emulated, FREES | {"cuMemUnmap", "cuMemAddressFree", "cuMemRelease"})
     assert {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyDtoDAsync"} <= {
         name for name, _ in entries
     }
@@ -299,7 +291,7 @@ def test_each_driver_call_of_steps_fails_once(
         session, fork = fresh()
         x = tokens(4)
         expected = fork.step(x)
-        with gpu.failing(name, k, result) as hits:
+        with emulated.failing(name, k, result) as hits:
             try:
                 found = call(session, x)
             except cudaexec.Error:
@@ -315,10 +307,10 @@ def test_each_driver_call_of_steps_fails_once(
     assert failures > len(entries) // 2
     check(parent, reference, 1)
     _testing.cleanup_reports()
-    gpu.take_misuse()
+    emulated.take_misuse()
 
 
-def test_unmapping_fails(gpu: FakeDriver, load: Load) -> None:
+def test_unmapping_fails(emulated: FakeDriver, load: Load) -> None:
     """The shared page stays where it is, and the next step tries again."""
     module = load()
     parent, reference = module.session(), Reference()
@@ -327,7 +319,7 @@ def test_unmapping_fails(gpu: FakeDriver, load: Load) -> None:
         session, fork = parent.fork(), reference.fork()
         x = tokens(1)
         with (
-            gpu.failing("cuMemUnmap", k, fakes.INVALID_VALUE) as hits,
+            emulated.failing("cuMemUnmap", k, fakes.INVALID_VALUE) as hits,
             pytest.raises(cudaexec.Error),
         ):
             call(session, x)
@@ -337,20 +329,20 @@ def test_unmapping_fails(gpu: FakeDriver, load: Load) -> None:
     check(parent, reference, 1)
 
 
-def held(gpu: FakeDriver) -> dict[str, int]:
-    return {kind: count for kind, count in gpu.live().items() if kind not in KEPT}
+def held(emulated: FakeDriver) -> dict[str, int]:
+    return {kind: count for kind, count in emulated.live().items() if kind not in KEPT}
 
 
-def test_each_driver_call_of_a_fork_fails_once(gpu: FakeDriver, load: Load) -> None:
+def test_each_driver_call_of_a_fork_fails_once(emulated: FakeDriver, load: Load) -> None:
     module = load()
     parent, reference = module.session(), Reference()
     check(parent, reference, 40)
-    gpu.clear_calls()
+    emulated.clear_calls()
     parent.fork()
     gc.collect(1)
-    live = held(gpu)
-    for name, k in calls_of(gpu, FREES | {"cuMemUnmap", "cuMemAddressFree", "cuMemRelease"}):
-        with gpu.failing(name, k, fakes.OUT_OF_MEMORY):
+    live = held(emulated)
+    for name, k in calls_of(emulated, FREES | {"cuMemUnmap", "cuMemAddressFree", "cuMemRelease"}):
+        with emulated.failing(name, k, fakes.OUT_OF_MEMORY):
             try:
                 session = parent.fork()
             except cudaexec.Error:
@@ -358,7 +350,7 @@ def test_each_driver_call_of_a_fork_fails_once(gpu: FakeDriver, load: Load) -> N
         if session is not None:
             session.close()
         gc.collect(1)
-        assert held(gpu) == live, (name, k)
+        assert held(emulated) == live, (name, k)
     fork = parent.fork()
     check(fork, reference.fork(), 1)
     check(parent, reference, 1)
