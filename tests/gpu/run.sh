@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds cudaexec on a machine with NVIDIA GPUs and runs what needs one, in stages chosen by name:
 #
-#   tests/gpu/run.sh [build] [cpu] [tiny] [gpu] [cases] [compilers] [sanitizer] [cycles] [two] [bench] [kv] [bench_kv]
+#   tests/gpu/run.sh [build] [cpu] [tiny] [gpu] [cases] [compilers] [sanitizer] [cycles] [two] [bench] [bench_call] [kv] [bench_kv]
 #
 # Such a machine has torch for CUDA, triton, pybind11, scikit-build-core, cmake, ninja, pytest and
 # xdist, and no network: what it lacks comes as wheels from $WHEELS. A stage that fails does not stop
@@ -74,6 +74,7 @@ run_stage() {
       pytests -m "gpu and alone" tests/gpu tests/cases ;;
     two) pytests -n 4 -m "gpu and two_gpus" tests/gpu ;;
     bench) exec "$PYTHON" benchmarks/bench_gpu.py ;;
+    bench_call) exec "$PYTHON" benchmarks/bench_call.py ;;
     kv)
       pytests -n 8 -m "gpu and not alone" tests/gpu/test_gpu_kv.py tests/cuda_ops/test_device_kv.py
       ;;
