@@ -36,6 +36,7 @@ cuda::GraphHandle CallGraph::capture(Container& container, const CallSite& call,
   outputs_.plan(call.output_plan.captured(outputs, inputs_->storages(), call.symbols),
                 call.memory.gpu->host_only(), targets, arena_);
   outputs_.copies().capture(stream);
+  inputs_->release();
   return stream.end();
 }
 

@@ -67,6 +67,12 @@ std::vector<const Storage*> GraphInputs::storages() const {
   return result;
 }
 
+void GraphInputs::release() noexcept {
+  for (Feed& feed : feeds_) {
+    if (feed.place.in_place) feed.place.target = Tensor();
+  }
+}
+
 bool GraphInputs::on_gpu() const noexcept {
   return std::none_of(feeds_.begin(), feeds_.end(), [](const Feed& feed) {
     return feed.way == Way::kBytes || feed.way == Way::kCopy;

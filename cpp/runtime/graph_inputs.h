@@ -23,6 +23,8 @@ class GraphInputs {
   [[nodiscard]] std::vector<const Storage*> storages() const;
   [[nodiscard]] GraphCopies& copies() noexcept { return copies_; }
   [[nodiscard]] const GraphCopies& copies() const noexcept { return copies_; }
+  /// After the capture: lets go of memory of the caller's.
+  void release() noexcept;
   /// Whether nodes fetch them all from the GPU.
   [[nodiscard]] bool on_gpu() const noexcept;
   /// Adds the address of each tensor of a call.

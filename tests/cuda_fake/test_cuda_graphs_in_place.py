@@ -176,6 +176,22 @@ def test_memory_that_keeps_changing(emulated: FakeDriver, write: Callable[..., P
     } == set()
 
 
+def test_they_do_not_keep_the_memory(emulated: FakeDriver, write: Callable[..., Path]) -> None:
+    """Inputs go when their owners let go."""
+    with cudaexec.load(write("SCALE"), cuda_graph=GRAPHS) as module:
+        x = cuda.tensor_on(X)
+        for _ in range(2 + NEEDED + 2):
+            module.method("scale")(x)
+        assert only_key(module)["in_place"] == 2
+        blocks = emulated.live()["pool_blocks"]
+        del x
+        emulated.run_all()
+        assert emulated.live()["pool_blocks"] == blocks - 1
+        other = cuda.tensor_on(X + 1)
+        np.testing.assert_array_equal(host(module.method("scale")(other)), (X + 1) * 2 + 0.5)
+        del other
+
+
 @pytest.mark.parametrize("end", ["trim", "load_weights", "close", "evict"])
 def test_they_go_with_their_graph(
     emulated: FakeDriver, write: Callable[..., Path], end: str
