@@ -192,6 +192,19 @@ def test_they_do_not_keep_the_memory(emulated: FakeDriver, write: Callable[..., 
         del other
 
 
+def test_outputs_that_become_inputs(emulated: FakeDriver, write: Callable[..., Path]) -> None:
+    """`x = scale(x)` in a loop: two blocks change places, and each is read and written there."""
+    with cudaexec.load(write("SCALE"), cuda_graph=GRAPHS) as module:
+        module.load_weights({"w": np.full(1, 0.5, np.float32)})
+        scale = module.method("scale")
+        x, expected = scale(cuda.tensor_on(X)), X / 2 + 0.5
+        for _ in range(4 + 2 * NEEDED + 20):
+            x, expected = scale(x), expected / 2 + np.float32(0.5)
+        np.testing.assert_array_equal(host(x), expected)
+        assert only_key(module)["in_place"] >= 20
+        del x
+
+
 @pytest.mark.parametrize("end", ["trim", "load_weights", "close", "evict"])
 def test_they_go_with_their_graph(
     emulated: FakeDriver, write: Callable[..., Path], end: str
