@@ -40,6 +40,11 @@ RandomState::Range RandomState::reserve(uint64_t blocks) noexcept {
   return range;
 }
 
+void RandomState::give_back(const Range& range, uint64_t blocks) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (seed_ == range.seed && next_ == range.first + blocks) next_ = range.first;
+}
+
 RandomState& RandomState::current() {
   static RandomState process_state;
   return current_state != nullptr ? *current_state : process_state;

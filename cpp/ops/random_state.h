@@ -32,6 +32,10 @@ class CUDAEXEC_API RandomState {
   /// The next `blocks` blocks of four 32-bit numbers, for the caller alone. Thread-safe.
   [[nodiscard]] Range reserve(uint64_t blocks) noexcept;
 
+  /// Takes back what reserve(blocks) gave and nobody used, unless others have reserved since, or
+  /// another sequence was begun. Thread-safe.
+  void give_back(const Range& range, uint64_t blocks) noexcept;
+
   /// The state of the innermost RandomScope of this thread, or that of the process.
   static RandomState& current();
 

@@ -45,8 +45,13 @@ void CallGraph::launch(const CallSite& call, std::vector<Value>& outputs, bool& 
   inputs_->feed(call.inputs, call.memory);
   inputs_->copies().update(*exec_);
   outputs_.copies().update(*exec_);
-  random_.advance(call.random, exec_->get());
-  exec_->launch(call.memory.stream);
+  try {
+    random_.advance(call.random, exec_->get());
+    exec_->launch(call.memory.stream);
+  } catch (...) {
+    random_.give_back(call.random);
+    throw;
+  }
   launched = true;
   outputs_.deliver(call.memory, outputs);
 }

@@ -224,3 +224,25 @@ def test_captures_in_place_that_others_break(gpu: FakeDriver, write: Callable[..
             [key] = module.stats()["methods"][0]["graphs"]["keys"]
             assert (key["phase"], key["in_place"] > 30) == ("replay", breaks == 1)
             del x
+
+
+@pytest.mark.parametrize("entry", ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"])
+def test_random_numbers_of_a_launch_that_was_refused(
+    gpu: FakeDriver, write: Callable[..., Path], entry: str
+) -> None:
+    """The call that runs plainly instead, or is made again, gets them: none is left out."""
+    path = write("RANDOM")
+    for calls_before in (1, 3):  # the capture; a replay
+        with cudaexec.load(path, cuda_graph=GRAPHS) as module, cudaexec.load(path) as plain:
+            module.manual_seed(5)
+            plain.manual_seed(5)
+            found = [module.method("random")() for _ in range(calls_before)]
+            with gpu.failing(entry, 1, fakes.OUT_OF_MEMORY) as hits:
+                if calls_before == 1:
+                    found.append(module.method("random")())
+                else:
+                    with pytest.raises(cudaexec.OutOfMemory):
+                        module.method("random")()
+            assert hits == [1]
+            found += [module.method("random")() for _ in range(3)]
+            np.testing.assert_array_equal(found, [plain.method("random")() for _ in found])

@@ -83,11 +83,15 @@ void GraphRandom::add(cuda::CUgraphNode node, cuda::CUfunction function, unsigne
 
 void GraphRandom::advance(RandomState& state, cuda::CUgraphExec exec) {
   if (draws_.empty()) return;
-  const RandomState::Range range = state.reserve(blocks_);
+  taken_ = state.reserve(blocks_);
   for (Draw& draw : draws_) {
-    draw.args.position = {range.seed, range.first + draw.first};
+    draw.args.position = {taken_.seed, taken_.first + draw.first};
     set_kernel_node(exec, draw.node, draw.function, draw.grid, kThreads, 1, &draw.args);
   }
+}
+
+void GraphRandom::give_back(RandomState& state) noexcept {
+  if (!draws_.empty()) state.give_back(taken_, blocks_);
 }
 
 GraphRandom* GraphRandom::current() noexcept { return current_random; }

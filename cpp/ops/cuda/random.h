@@ -37,6 +37,9 @@ class CUDAEXEC_API GraphRandom {
   [[nodiscard]] bool is_used() const noexcept { return !draws_.empty(); }
   /// Takes from `state` what one launch uses and tells the kernels. The device is current.
   void advance(RandomState& state, cuda::CUgraphExec exec);
+  /// The launch after the last advance() did not happen: whoever does the call in another way finds
+  /// the same numbers.
+  void give_back(RandomState& state) noexcept;
 
   /// Of the innermost scope of this thread, or null.
   static GraphRandom* current() noexcept;
@@ -55,6 +58,7 @@ class CUDAEXEC_API GraphRandom {
   };
   std::vector<Draw> draws_;
   uint64_t blocks_ = 0;
+  RandomState::Range taken_{};  // by the last advance()
 };
 
 /// Makes a GraphRandom current for this thread while it lives.
