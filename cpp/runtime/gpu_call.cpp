@@ -8,7 +8,8 @@
 
 namespace cudaexec {
 
-GpuCall::GpuCall(CudaDevice& device, const CallStream& wanted, std::span<const Value> inputs)
+GpuCall::GpuCall(CudaDevice& device, const CallStream& wanted, std::span<const Value> inputs,
+                 std::span<const Value> outputs)
     : device_(device) {
   choose_stream(wanted);
   if (device.is_capturing(stream_)) {
@@ -20,9 +21,11 @@ GpuCall::GpuCall(CudaDevice& device, const CallStream& wanted, std::span<const V
     const auto* tensor = std::get_if<Tensor>(&value);
     if (tensor == nullptr || tensor->device().is_cpu()) continue;
     host_only_ = false;
-    const Storage& storage = *tensor->storage();
-    // Memory that somebody lent us without naming a stream is ordered by `wanted.inputs`.
-    if (storage.is_owned() || storage.stream().get() != nullptr) add(device, storage.stream());
+    follow(*tensor);
+  }
+  for (const Value& value : outputs) {
+    const auto* tensor = std::get_if<Tensor>(&value);
+    if (tensor != nullptr && !tensor->device().is_cpu()) follow(*tensor);
   }
   for (const Other& other : others_) device_.order(stream_, other.stream, *other.device);
 }
@@ -60,6 +63,12 @@ void GpuCall::run_on(StreamRef stream) {
   } else {
     stream_ = cu_stream(stream) == cuda::legacy_stream() ? StreamRef() : stream;
   }
+}
+
+/// Memory that somebody lent us without naming a stream is ordered by CallStream::inputs.
+void GpuCall::follow(const Tensor& tensor) {
+  const Storage& storage = *tensor.storage();
+  if (storage.is_owned() || storage.stream().get() != nullptr) add(device_, storage.stream());
 }
 
 void GpuCall::add(CudaDevice& device, StreamRef stream) {

@@ -1,4 +1,4 @@
-// One call on a GPU: the stream that it runs on, and its order with the streams of its inputs.
+// One call on a GPU: the stream that it runs on, and its order with the streams of its tensors.
 #pragma once
 
 #include <span>
@@ -14,10 +14,12 @@ namespace cudaexec {
 class CUDAEXEC_API GpuCall {
  public:
   /// Work of the call follows what is on the inputs' streams now: the one of `wanted`, and those of
-  /// input tensors that are ordered on another stream.
+  /// tensors that are ordered on another stream. `outputs`: memory of the caller's that the call
+  /// writes, ordered in the same way.
   /// @throws DeviceError if a stream belongs to another GPU, CaptureError if the call's stream is
   /// being captured.
-  GpuCall(CudaDevice& device, const CallStream& wanted, std::span<const Value> inputs);
+  GpuCall(CudaDevice& device, const CallStream& wanted, std::span<const Value> inputs,
+          std::span<const Value> outputs = {});
   /// Where the call failed before finish(): orders as well, or waits.
   ~GpuCall();
   GpuCall(const GpuCall&) = delete;
@@ -27,7 +29,7 @@ class CUDAEXEC_API GpuCall {
   [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
   /// Whether every tensor input is on the host (also if there is none): outputs go there then.
   [[nodiscard]] bool host_only() const noexcept { return host_only_; }
-  /// What is put on the inputs' streams from now on follows the call.
+  /// What is put on those streams from now on follows the call.
   void finish();
 
  private:
@@ -38,6 +40,7 @@ class CUDAEXEC_API GpuCall {
   void choose_stream(const CallStream& wanted);
   void run_on(StreamRef stream);
   void add(CudaDevice& device, StreamRef stream);
+  void follow(const Tensor& tensor);
 
   CudaDevice& device_;
   StreamRef stream_;

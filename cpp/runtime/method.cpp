@@ -115,7 +115,9 @@ class ModuleMethod final : public Method, public std::enable_shared_from_this<Mo
                        {*state_->memory, *state_->memory, {}, nullptr, nullptr, bound}, outputs);
       return;
     }
-    GpuCall gpu(*device, where, inputs);
+    GpuCall gpu(
+        *device, where, inputs,
+        bound != nullptr ? std::span<const Value>(bound->places) : std::span<const Value>());
     HostWork host_work(*device, gpu.stream());  // ends before the outputs on the host
     run_on_container(
         inputs, symbols,

@@ -65,6 +65,28 @@ def test_arrays_of_the_host(emulated: FakeDriver, write: Callable[..., Path], gr
         del binding
 
 
+@pytest.mark.parametrize("place", ["input", "output", "run"])
+@pytest.mark.parametrize("graph", [False, True])
+def test_streams(emulated: FakeDriver, write: Callable[..., Path], graph: bool, place: str) -> None:
+    """A run follows what is on the streams of its memory, and is followed by it, outputs too."""
+    stream = cuda.Stream(0)
+    with cudaexec.load(write("SCALE"), cuda_graph=graph and GRAPHS) as module:
+        scale = module.method("scale")
+        x = cuda.tensor_on(X, 0, stream.handle if place == "input" else 1)
+        y = cuda.tensor_on(X, 0, stream.handle if place == "output" else 1)
+        binding = scale.bind((x,), (y,))
+        before = X
+        for i in range(5):
+            fill(emulated, x, X + i)
+            read = scale(y)  # on the stream of y; done when something waits for it
+            binding.run(stream=stream.handle if place == "run" else None)
+            np.testing.assert_array_equal(y.to_host().numpy(), (X + i) * 2 + 0.5)
+            np.testing.assert_array_equal(read.to_host().numpy(), before * 2 + 0.5)
+            before = (X + i) * 2 + 0.5
+        del x, y, read, binding
+    del stream
+
+
 def test_misaligned_and_strided_memory(emulated: FakeDriver, write: Callable[..., Path]) -> None:
     """What the code cannot use in place is copied by nodes of the graph."""
     with cudaexec.load(write("SCALE"), cuda_graph=True) as module:
