@@ -126,13 +126,16 @@ void PyBinding::run(const py::object& stream) {
 void register_binding(py::module_& m) {
   py::class_<PyBinding, std::shared_ptr<PyBinding>>(
       m, "Binding", py::is_final(),
-      "Calls of a method on memory that was chosen once; made by Method.bind().")
+      "Calls of a method on memory that was chosen once; made by Method.bind().\n\n"
+      "Threads may share one: its runs follow one another. It uses the module's current weights\n"
+      "and, made from a session's method, that session's buffers; once either is closed, run()\n"
+      "raises ClosedError. The memory stays the caller's.")
       .def("run", &PyBinding::run, py::arg("stream") = py::none(), py::call_guard<BindingScope>(),
            "Runs the method: reads the inputs as they are now, and writes the outputs.\n\n"
            "stream: as for Method.run_on(). Nothing waits, except for outputs in host memory, "
            "which\n"
            "are there on return; work on the stream of the bound tensors follows the run.\n\n"
-           "Raises as a call does.");
+           "Raises as a call does; outputs may be partly written then.");
 }
 
 }  // namespace cudaexec::python

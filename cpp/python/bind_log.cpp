@@ -26,7 +26,8 @@ void set_level(const TextArgument& level) {
 void register_log(py::module_& m) {
   m.def("set_log_level", &set_level, py::arg("level"),
         "Sets what is written to stderr: 'debug', 'info', 'warning', 'error' or 'off'.\n\n"
-        "The default is 'off', or the environment variable CUDAEXEC_LOG.");
+        "The default is the environment variable CUDAEXEC_LOG, read once; 'off' if it is unset or\n"
+        "has another value. Raises InputError for another name.");
   m.def(
       "log_level", [] { return kLevels.at(static_cast<size_t>(log_level())); },
       "The current level.");

@@ -112,32 +112,30 @@ void register_method(py::module_& m) {
           "The flat outputs, in the order of the structure.")
       .def("bind", &bind, py::arg("inputs"), py::arg("outputs"), py::call_guard<BindingScope>(),
            "Prepares calls on memory of the caller's own.\n\n"
-           "inputs: the arguments, as a tuple (a dict: by name). outputs: one array per flat "
-           "output, "
-           "in\n"
-           "a tuple (or the only one): a writable numpy array, a torch tensor or a cudaexec.Tensor "
-           "of\n"
-           "its dtype and shape, any strides, no shared memory; None for outputs that are no "
-           "tensors.\n"
-           "The Binding keeps them alive. Its run() reads the inputs as they are then. With CUDA\n"
-           "graphs, from the second run on, it is one launch, and inputs and outputs on the GPU in "
-           "the\n"
-           "program's layout are not copied.\n\n"
-           "Raises as a call does, and InputError for outputs that share memory with others.")
-      .def(
-          "warmup", &warmup, py::call_guard<BindingScope>(),
-          "Calls the method until inputs like these have their CUDA graph.\n\n"
-          "Those calls change the state as any others do; the tokens that they add to a KV cache\n"
-          "are forgotten. Without graphs: one call, which loads the method's kernels. Raises as a\n"
-          "call does.")
+           "inputs: the arguments, as a tuple (a dict: by name). outputs: one array per flat\n"
+           "output, in a tuple (or the only one): a writable numpy array, a torch tensor or a\n"
+           "cudaexec.Tensor of its dtype and shape, any strides, no shared memory; None for\n"
+           "outputs that are no tensors. The Binding keeps them alive. Its run() reads the\n"
+           "inputs as they are then. With CUDA graphs, from the second run on, it is one launch,\n"
+           "and inputs and outputs on the GPU in the program's layout are not copied. It counts\n"
+           "for GraphOptions.max_graphs, but not for strict.\n\n"
+           "Raises as a call does; InputError for outputs that share memory with others;\n"
+           "NotSupported if the shape of an output is known only after a call.")
+      .def("warmup", &warmup, py::call_guard<BindingScope>(),
+           "Calls the method until inputs like these have their CUDA graph.\n\n"
+           "That is GraphOptions.warmup + 1 calls, one after another: the container that serves\n"
+           "them gets the graph. Captures in place may follow later. The calls change the state\n"
+           "as any others do; tokens that they add to a KV cache are forgotten. Without graphs:\n"
+           "one call, which loads the method's kernels. Raises as a call does.")
       .def("stats", &stats, py::call_guard<BindingScope>(),
            "How it was used: its entry in Module.stats()[\"methods\"].\n\n"
            "name, which code runs and why other code does not, uses_state, calls, errors and\n"
-           "containers over all sessions; with CUDA graphs also graphs: captures, replays, "
-           "failures,\n"
-           "evictions and, for each signature of inputs, phase, calls, captures, replays, nbytes "
-           "kept\n"
-           "and why there is no graph.")
+           "containers over all sessions. With CUDA graphs also graphs: captures, replays,\n"
+           "failures (of captures), evictions (signatures given up for others), reason (why the\n"
+           "method gets none) and keys, an entry for each signature in each container: inputs,\n"
+           "phase (eager, warmup, capture, replay or disabled), calls, captures, replays,\n"
+           "in_place (those on the call's own memory), nbytes kept, and the reason if it is\n"
+           "disabled. Captures in place are in none of captures, failures and nbytes.")
       .def("__repr__", [](const PyMethod& self) {
         return "<cudaexec.Method " + method_text(self.spec()) + ">";
       });

@@ -92,16 +92,17 @@ using Class = py::class_<PyModule, std::shared_ptr<PyModule>>;
 void bind_state(Class& cls) {
   cls.def("memory_stats", &memory_stats, py::call_guard<BindingScope>(),
           "Bytes in use, by purpose.\n\n"
-          "weights_mapped (used in place from the file), weights_private, weights_device (on a "
-          "GPU),\n"
-          "state (mutable buffers of the module itself), sessions (those of all sessions),\n"
+          "weights_mapped (used in place from the file), weights_private, weights_device (on a\n"
+          "GPU), state (mutable buffers of the module itself), sessions (those of all sessions),\n"
           "kv_reserved, kv_mapped and kv_used (KV caches of all sessions and the module itself:\n"
-          "addresses, memory behind them, of these holding tokens),\n"
-          "working_current, working_peak, cached (trim() returns it).")
+          "addresses, memory behind them, of these holding tokens), working_current and\n"
+          "working_peak (on the program's device: outputs that are alive, intermediates,\n"
+          "scratch, copies of inputs, CUDA graphs), cached (trim() returns it).")
       .def("trim", &trim, py::call_guard<BindingScope>(),
            "Returns cached memory to the system; gives the bytes released.\n\n"
-           "Also lets go of inputs that were kept until the GPU had read them. On a GPU it waits\n"
-           "for what cudaexec's own streams of the device are doing, since memory that they free\n"
+           "Gives up CUDA graphs (the next calls capture again), idle containers but one per\n"
+           "method, and inputs that were kept until the GPU had read them. On a GPU it waits for\n"
+           "what cudaexec's own streams of the device are doing, since memory that they free\n"
            "goes back only then. In a forked child only memory of the host is returned.")
       .def("state_dict", &state_dict<PyModule>, py::call_guard<BindingScope>(),
            "Weights and mutable buffers by name: copies, as cudaexec.Tensor. Raises ClosedError.")

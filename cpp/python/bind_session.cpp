@@ -52,7 +52,6 @@ void bind_state(Class& cls) {
            "these, holding tokens). Raises ClosedError.")
       .def("stats", &stats<PySession>,
            "How it was used.\n\n"
-           "How it was used.\n\n"
            "state_nbytes, bytes_per_session, and for each method: name, uses_state, calls, errors\n"
            "(calls that raised, of these), containers (copies of the compiled model of its own).");
 }

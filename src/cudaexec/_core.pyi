@@ -9,7 +9,12 @@ import cudaexec.specs
 
 @typing.final
 class Binding:
-    """Calls of a method on memory that was chosen once; made by Method.bind()."""
+    """Calls of a method on memory that was chosen once; made by Method.bind().
+
+    Threads may share one: its runs follow one another. It uses the module's current weights
+    and, made from a session's method, that session's buffers; once either is closed, run()
+    raises ClosedError. The memory stays the caller's.
+    """
 
     def run(self, stream: typing.Any = None) -> None:
         """Runs the method: reads the inputs as they are now, and writes the outputs.
@@ -17,7 +22,7 @@ class Binding:
         stream: as for Method.run_on(). Nothing waits, except for outputs in host memory, which
         are there on return; work on the stream of the bound tensors follows the run.
 
-        Raises as a call does.
+        Raises as a call does; outputs may be partly written then.
         """
 
 @typing.final
@@ -35,15 +40,16 @@ class Method:
     def bind(self, inputs: typing.Any, outputs: typing.Any) -> Binding:
         """Prepares calls on memory of the caller's own.
 
-        inputs: the arguments, as a tuple (a dict: by name). outputs: one array per flat output,
-        in
-        a tuple (or the only one): a writable numpy array, a torch tensor or a cudaexec.Tensor of
-        its dtype and shape, any strides, no shared memory; None for outputs that are no tensors.
-        The Binding keeps them alive. Its run() reads the inputs as they are then. With CUDA
-        graphs, from the second run on, it is one launch, and inputs and outputs on the GPU in the
-        program's layout are not copied.
+        inputs: the arguments, as a tuple (a dict: by name). outputs: one array per flat
+        output, in a tuple (or the only one): a writable numpy array, a torch tensor or a
+        cudaexec.Tensor of its dtype and shape, any strides, no shared memory; None for
+        outputs that are no tensors. The Binding keeps them alive. Its run() reads the
+        inputs as they are then. With CUDA graphs, from the second run on, it is one launch,
+        and inputs and outputs on the GPU in the program's layout are not copied. It counts
+        for GraphOptions.max_graphs, but not for strict.
 
-        Raises as a call does, and InputError for outputs that share memory with others.
+        Raises as a call does; InputError for outputs that share memory with others;
+        NotSupported if the shape of an output is known only after a call.
         """
 
     @property
@@ -77,17 +83,21 @@ class Method:
         """How it was used: its entry in Module.stats()["methods"].
 
         name, which code runs and why other code does not, uses_state, calls, errors and
-        containers over all sessions; with CUDA graphs also graphs: captures, replays, failures,
-        evictions and, for each signature of inputs, phase, calls, captures, replays, nbytes kept
-        and why there is no graph.
+        containers over all sessions. With CUDA graphs also graphs: captures, replays,
+        failures (of captures), evictions (signatures given up for others), reason (why the
+        method gets none) and keys, an entry for each signature in each container: inputs,
+        phase (eager, warmup, capture, replay or disabled), calls, captures, replays,
+        in_place (those on the call's own memory), nbytes kept, and the reason if it is
+        disabled. Captures in place are in none of captures, failures and nbytes.
         """
 
     def warmup(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Calls the method until inputs like these have their CUDA graph.
 
-        Those calls change the state as any others do; the tokens that they add to a KV cache
-        are forgotten. Without graphs: one call, which loads the method's kernels. Raises as a
-        call does.
+        That is GraphOptions.warmup + 1 calls, one after another: the container that serves
+        them gets the graph. Captures in place may follow later. The calls change the state
+        as any others do; tokens that they add to a KV cache are forgotten. Without graphs:
+        one call, which loads the method's kernels. Raises as a call does.
         """
 
 @typing.final
@@ -172,11 +182,12 @@ class Module:
     def memory_stats(self) -> dict[str, int]:
         """Bytes in use, by purpose.
 
-        weights_mapped (used in place from the file), weights_private, weights_device (on a GPU),
-        state (mutable buffers of the module itself), sessions (those of all sessions),
+        weights_mapped (used in place from the file), weights_private, weights_device (on a
+        GPU), state (mutable buffers of the module itself), sessions (those of all sessions),
         kv_reserved, kv_mapped and kv_used (KV caches of all sessions and the module itself:
-        addresses, memory behind them, of these holding tokens),
-        working_current, working_peak, cached (trim() returns it).
+        addresses, memory behind them, of these holding tokens), working_current and
+        working_peak (on the program's device: outputs that are alive, intermediates,
+        scratch, copies of inputs, CUDA graphs), cached (trim() returns it).
         """
 
     def method(self, name: str) -> Method:
@@ -233,8 +244,9 @@ class Module:
     def trim(self) -> int:
         """Returns cached memory to the system; gives the bytes released.
 
-        Also lets go of inputs that were kept until the GPU had read them. On a GPU it waits
-        for what cudaexec's own streams of the device are doing, since memory that they free
+        Gives up CUDA graphs (the next calls capture again), idle containers but one per
+        method, and inputs that were kept until the GPU had read them. On a GPU it waits for
+        what cudaexec's own streams of the device are doing, since memory that they free
         goes back only then. In a forked child only memory of the host is returned.
         """
 
@@ -358,8 +370,6 @@ class Session:
 
     def stats(self) -> dict[str, typing.Any]:
         """How it was used.
-
-        How it was used.
 
         state_nbytes, bytes_per_session, and for each method: name, uses_state, calls, errors
         (calls that raised, of these), containers (copies of the compiled model of its own).
@@ -491,5 +501,6 @@ def log_level() -> str:
 def set_log_level(level: str) -> None:
     """Sets what is written to stderr: 'debug', 'info', 'warning', 'error' or 'off'.
 
-    The default is 'off', or the environment variable CUDAEXEC_LOG.
+    The default is the environment variable CUDAEXEC_LOG, read once; 'off' if it is unset or
+    has another value. Raises InputError for another name.
     """

@@ -105,7 +105,11 @@ class ContextFull(Error):
 
 
 class SessionBusy(Error):
-    """The session is in use by another call."""
+    """A session or Binding is in use by a call that cannot be waited for.
+
+    That is a call of another thread at the time of the fork that made this process, or a call of
+    this very thread.
+    """
 
     code = 0x02
 

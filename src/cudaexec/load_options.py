@@ -15,21 +15,28 @@ class GraphOptions:
     """How calls become CUDA graphs (`load(cuda_graph=...)`).
 
     A *signature* is the shapes, strides, alignment (up to 16 bytes) and places of a call's inputs.
-    Each has a graph of its own, in each session and in each of the containers that serve calls of
-    several threads at once.
+    Each has a graph of its own in each container: one per session of a method with state, one per
+    call in flight of any other. Each `Binding` has one more.
+
+    While a call is captured, `torch.cuda.synchronize()` in another thread raises there and breaks
+    the capture: that call runs without a graph, later ones try again. Captures happen for new
+    signatures, sessions and containers, after `trim()` and `load_weights()`, and with `in_place`
+    in the midst of replays.
 
     Attributes:
         methods: names of the methods that get graphs; None for all.
         warmup: calls of a signature that run without a graph before the next one is captured.
-        max_graphs: signatures that are remembered; the least recently used is given up for a new
-            one, with its graph. If calls take turns over more signatures than that, none of them
-            lasts until it is captured.
-        strict: raise InputError for a second signature, naming the input, instead of giving it a
-            graph of its own.
+        max_graphs: signatures, Bindings among them, that a container remembers; the least recently
+            used is given up for a new one, with its graph. If calls take turns over more than that,
+            none of them lasts until it is captured.
+        strict: raise InputError for a second signature of a method, naming the input and what
+            differs, instead of giving it a graph of its own. Bindings are not counted.
         in_place: capture calls of few kernels once more when tensors on the GPU have been at the
             same addresses in 16 replays, inputs and outputs: those calls then read and write there
-            without copies, some microseconds faster. The call that captures takes as long as the
-            one that made the graph. Outputs are fresh memory as before.
+            without copies, some microseconds faster. Up to four such graphs per signature; the 16
+            doubles whenever one has to make room. The call that captures takes as long as the one
+            that made the graph. Outputs are fresh memory as before: they come back to the same
+            addresses where results are dropped before the next call, or take turns.
     """
 
     methods: frozenset[str] | None = None

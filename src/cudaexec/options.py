@@ -25,10 +25,10 @@ class ExportOptions:
         progress: show the stages on the terminal: True, False, or None for "if stderr is a tty".
         compiler: C++ compiler (GCC 11 or newer); None for `$CXX`, else `g++`.
         cache_dir: where the compiled parts that all models share are kept; None for
-            `$CUDAEXEC_CACHE`, else `~/.cache/cudaexec`. A directory that cannot be written is
-            read, and the export works without it.
+            `$CUDAEXEC_CACHE`, else `$XDG_CACHE_HOME/cudaexec`, else `~/.cache/cudaexec`. A
+            directory that cannot be written is read, and the export works without it.
         precompiled_headers: keep torch's C++ headers in precompiled form in the cache. That takes
-            430 MB and 15 s of processor time once, and saves 3 s of it in every further export;
+            410 MB and 15 s of processor time once, and saves 3 s of it in every further export;
             worth it for many exports. The environment variable `CUDAEXEC_PCH=1` does the same.
         strict: trace with TorchDynamo (`torch.export`'s `strict=True`) instead of plain Python.
         keep_sources: a directory that receives the generated C++ sources, for debugging.

@@ -34,9 +34,9 @@ def load(
         device: ``"cpu"``, ``"cuda"`` (the first GPU) or ``"cuda:<index>"``; None for the first GPU
             if the program has code for it, else the CPU.
         cuda_graph: replay calls as CUDA graphs, for programs on a GPU: True, a set of the names of
-            the methods that get graphs, "strict" (True, but a call whose inputs have other shapes
-            than the first one's raises), or GraphOptions. Results are those of calls without
-            graphs; `Module.stats()` tells which calls have one, and why others have not.
+            the methods that get graphs, "strict" (`GraphOptions(strict=True)`), or GraphOptions.
+            Results are those of calls without graphs; `Module.stats()` tells which calls have one,
+            and why others have not.
         options: threads, verification, memory limit (of the program's device), code variant.
 
     Returns:

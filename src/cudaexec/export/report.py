@@ -58,6 +58,10 @@ class ExportReport:
         pte, ptd: paths of the files; `ptd` is None if the program has no weights.
         pte_nbytes, ptd_nbytes: their sizes in bytes.
         weights_nbytes: bytes of the weights set, each storage once.
+        methods: one MethodReport per method, in the order of export.
+        stages: name and wall time of each stage, in the order of work.
+        torch_version: of the exporting torch. compiler: name and version of the C++ compiler.
+        notes: further lines of `str(report)`; none at present.
         shared_half_cached: whether the compiled half that all models share was found in the cache.
     """
 
