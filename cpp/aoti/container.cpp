@@ -128,8 +128,12 @@ void Container::call(CallScope& scope, const char* what, const Function& functio
     return;
   }
   scope.rethrow_if_pending();
+  const std::string reason = failure_text();
+  if (reason.find("ZeroDivisionError") != std::string::npos) {
+    throw InputError("an integer is divided by zero (// or % in the model)");
+  }
   throw InternalError(
-      str("generated code of '", code_->name(), "' failed to ", what, ": ", failure_text()));
+      str("generated code of '", code_->name(), "' failed to ", what, ": ", reason));
 }
 
 // What generated code says of its last failure: through its own interface, or on std::cerr.

@@ -203,10 +203,12 @@ void InputCheck::check_symbols(std::span<const Value> inputs, Dims& symbols) con
     const auto& tensor = std::get<Tensor>(inputs[symbol.input]);
     const int64_t size = tensor.size(symbol.dim);
     if (size < symbol.min || (symbol.max && size > *symbol.max)) [[unlikely]] {
-      throw ShapeError(str(input_place(spec_, symbol.input), ": ",
-                           expected_text(spec_, symbol.input), ", found ", describe(tensor),
-                           ": dimension ", symbol.dim, " is ", size, ", outside ",
-                           range_text(symbol), "; export with a wider range for ", symbol.name));
+      throw ShapeError(str(
+          input_place(spec_, symbol.input), ": ", expected_text(spec_, symbol.input), ", found ",
+          describe(tensor), ": dimension ", symbol.dim, " is ", size, ", outside ",
+          range_text(symbol), "; export with a wider range for ", symbol.name,
+          size == 1 && symbol.min == 2 ? " (if it was: the export's report says why it has no 1)"
+                                       : ""));
     }
     symbols[i] = size;
   }

@@ -168,7 +168,7 @@ void KvCache::rewind(int64_t target) {
     if (needed >= target || needed >= oldest) continue;
     throw InputError(str("rewind(", target, "): layer ", layer.id, " has a window of ",
                          layer.window, " tokens and keeps ", layer.slots, ": it needs tokens from ",
-                         needed, " on and has those from ", oldest, " to ", now,
+                         needed, " on and has those from ", oldest, " to ", now - 1,
                          "; rewind to at least ", oldest + layer.window - 1, ", or to 0"));
   }
   position_ = target;

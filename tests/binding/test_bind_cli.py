@@ -121,3 +121,24 @@ def test_platforms_and_counts() -> None:
     platform = {"os": "linux", "machine": "x86_64", "glibc": "2.34", "glibcxx": None}
     assert platform_text(platform) == "linux, x86_64, glibc 2.34 or newer"
     assert [counted(n, "weight") for n in (0, 1, 2)] == ["0 weights", "1 weight", "2 weights"]
+
+
+@pytest.mark.torch
+def test_inspect_tells_other_weights(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for name, sizes in (("one", (4, 8)), ("two", (4, 6))):
+        model = torch.nn.Linear(*sizes)
+        cudaexec.export(model, (torch.zeros(2, 4),), path=tmp_path / f"{name}.pte", target="cpu")
+    one, two = tmp_path / "one.pte", tmp_path / "two.ptd"
+    assert json.loads(run("inspect", "--json", str(one)))["problems"] == []
+    shown = run("inspect", str(one), str(two), code=1)
+    assert f"problem: weight: 96 bytes in {two}, the program expects 128" in shown
+    one.with_suffix(".ptd").unlink()
+    shown = run("inspect", str(one), code=1)
+    assert "problem: no .ptd file: the program needs 2 weights" in shown
+    cudaexec.export(
+        torch.nn.Sequential(torch.nn.Linear(4, 8)), (torch.zeros(2, 4),), path=tmp_path / "three.pte",
+        target="cpu",
+    )  # fmt: skip
+    shown = run("inspect", str(one), str(tmp_path / "three.ptd"), code=1)
+    assert "problem: weight: not in " in shown

@@ -138,3 +138,14 @@ def test_another_dtype_in_generated_code_is_refused(export_case, monkeypatch):
     monkeypatch.setattr(lower, "rewrite_byte_logic", lambda module: None)
     with pytest.raises(cudaexec.ExportError, match=r"aten\.any\S* gives torch.bool in generated"):
         export_case(lambda x: (x.any(1) - 1).float(), (example(torch.uint8),))
+
+
+def test_integer_division_by_zero_is_an_error_of_the_inputs(export_case):
+    for f in (lambda a, b: a // b, lambda a, b: a % b):
+        case = export_case(f, (torch.tensor([7, 8, 9, 10]), torch.tensor([2, 3, 4, 5])))
+        case.check(torch.tensor([-7, 8, -9, 10]), torch.tensor([2, -3, 4, -5]))
+        with pytest.raises(
+            cudaexec.InputError, match=r"method 'forward': an integer is divided by"
+        ):
+            case.module(torch.tensor([1, 2, 3, 4]), torch.tensor([1, 0, 1, 1]))
+        case.check(torch.tensor([1, 2, 3, 4]), torch.tensor([1, 1, 1, 1]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from export_plan import evaluate, plan, traced
@@ -9,6 +11,7 @@ from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
+import cudaexec
 from cudaexec import ExportError
 from cudaexec.export.narrowing import NeedsSizesAboveOneError
 
@@ -348,3 +351,45 @@ def test_examples_that_break_the_declaration():
 def test_a_dimension_that_the_example_does_not_have():
     with pytest.raises(ExportError, match=r"'x': dimension 2 \('batch'\).*has 2 dimensions"):
         traced(lambda x: x * 2, (torch.randn(3, 4),), None, ({2: BATCH},))
+
+
+class Squeeze(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.squeeze(0)
+
+
+def test_the_report_says_why_a_size_of_one_is_refused(tmp_path: Path) -> None:
+    sizes = ({0: Dim("b", min=1, max=8)},)
+    x = torch.randn(3, 4)
+    path = tmp_path / "model.pte"
+    for model, reason in (
+        (Squeeze(), "b = x.shape[0] in [2, 8] (not 1: the model does something else there)"),
+        (nn.Linear(4, 2), "b = input.shape[0] in [1, 8]"),
+        (
+            torch.export.export(nn.Linear(4, 2), (x,), dynamic_shapes=sizes),
+            "s0 = input.shape[0] in [2, 8] (not 1: torch.export assumed more; export the module itself)",
+        ),
+    ):
+        if isinstance(model, nn.Module):
+            report = cudaexec.export(model, (x,), path=path, dynamic_shapes=sizes, target="cpu")
+        else:
+            report = cudaexec.export(model, path=path, target="cpu")
+        assert report.methods[0].dynamic == (reason,)
+        if "[2, 8]" in reason:
+            with pytest.raises(cudaexec.ShapeError, match="the export's report says why"):
+                cudaexec.load(path)(x[:1])
+        else:
+            assert cudaexec.load(path)(x[:1]).shape == (1, 2)
+
+
+def test_the_report_names_parts_in_training_mode(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
+    x = torch.randn(3, 4)
+    options = {"path": tmp_path / "model.pte", "target": "cpu"}
+    report = cudaexec.export(model, (x,), **options)
+    assert report.notes == (
+        "method 'forward': BatchNorm1d, Dropout in training mode; call model.eval() before the "
+        "export unless that is meant",
+    )
+    assert report.notes[0] in str(report)
+    assert cudaexec.export(model.eval(), (x,), **options).notes == ()

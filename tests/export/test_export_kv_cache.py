@@ -228,8 +228,12 @@ def test_masks_from_inputs_are_refused() -> None:
 def test_one_layer_left_out_is_refused() -> None:
     model = Decoder()
     program = exported(model)
-    with pytest.raises(cudaexec.ExportError, match="layer 1 of the KV cache"):
+    with pytest.raises(cudaexec.ExportError, match="names 'no such', which .* the method uses"):
         lowered(program, KvCacheSpec(buffers=[("k0", "v0"), ("k1", "no such")]))
+    with pytest.raises(cudaexec.ExportError, match="names 'vv1', .* did you mean 'v1'"):
+        lowered(program, KvCacheSpec(buffers=[("k0", "v0"), ("k1", "vv1")]))
+    with pytest.raises(cudaexec.ExportError, match="layer 1 of the KV cache"):
+        lowered(program, KvCacheSpec(buffers=[("k0", "v0"), ("k1", "embedding.weight")]))
     with pytest.raises(cudaexec.ExportError, match="no attention reads it"):
         lowered(program, KvCacheSpec(buffers=[("k0", "v1"), ("k1", "v0")]))
     assert lowered(program, KvCacheSpec(buffers=[("a", "b")])).kv is None

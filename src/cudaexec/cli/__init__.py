@@ -43,7 +43,9 @@ def inspect(
 ) -> None:
     """Show what a program holds: methods, inputs, outputs, code, weights, who made it.
 
-    Nothing of the program runs. Programs of other ExecuTorch backends are shown too.
+    Nothing of the program runs. Programs of other ExecuTorch backends are shown too. The exit
+    status is 1 if a file is damaged or the weights are not the program's, as far as names and sizes
+    tell.
     """
     try:
         found = describe(pte, ptd)
@@ -55,3 +57,5 @@ def inspect(
         print(json.dumps(found, indent=2))
     else:
         render(found, list_weights=weights)
+    if found["problems"]:
+        raise typer.Exit(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cudaexec._core import _format
-from cudaexec.cli.text import expression_text
+from cudaexec.cli.text import counted, expression_text, name_of
 from cudaexec.errors import FileError
 
 __all__ = ["describe"]
@@ -31,8 +31,9 @@ def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
 
     Returns:
         A JSON-like dict: ``program`` and ``weights`` (sizes in bytes), ``producer``, ``platform``,
-        ``methods``. A method's ``variants`` have ``text``, ``runs_on`` (devices of this machine)
-        and ``reasons`` (why not on others).
+        ``methods``, ``problems`` (why `load` would refuse these weights, as far as names and sizes
+        tell; their contents are not read). A method's ``variants`` have ``text``, ``runs_on``
+        (devices of this machine) and ``reasons`` (why not on others).
 
     Raises:
         FormatError: a file is damaged. FileError: a file cannot be read.
@@ -41,13 +42,15 @@ def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
     if ptd is None and pte.with_suffix(".ptd").is_file():
         ptd = pte.with_suffix(".ptd")
     manifest, here = _manifest(pte, program)
+    weights = None if ptd is None else _weights(ptd)
     return {
         "program": {
             "path": str(pte),
             "nbytes": pte.stat().st_size,
             "named_data": {key: nbytes for key, (_, nbytes) in program["named_data"].items()},
         },
-        "weights": None if ptd is None else _weights(ptd),
+        "weights": weights,
+        "problems": _problems(manifest, weights),
         "producer": manifest.get("producer"),
         "platform": manifest.get("platform"),
         "aliases": manifest.get("aliases", {}),
@@ -92,6 +95,24 @@ def _weights(ptd: Path) -> dict[str, Any]:
         "nbytes": ptd.stat().st_size,
         "entries": {key: nbytes for key, (_, nbytes, _) in entries.items()},
     }
+
+
+def _problems(manifest: dict[str, Any], weights: dict[str, Any] | None) -> list[str]:
+    """Compare the weights with what the program says of them."""
+    expected = manifest.get("weights", {}).get("entries", {})
+    if weights is None:
+        return [f"no .ptd file: the program needs {counted(len(expected), 'weight')}"] * bool(
+            expected
+        )
+    found = weights["entries"]
+    problems = [f"{name_of(key)}: not in {weights['path']}" for key in expected if key not in found]
+    for key, entry in expected.items():
+        if key in found and found[key] != entry["nbytes"]:
+            problems.append(
+                f"{name_of(key)}: {found[key]} bytes in {weights['path']}, the program expects "
+                f"{entry['nbytes']}"
+            )
+    return problems
 
 
 def _method(

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudaexec.cli.text import bytes_text, counted, platform_text, value_text
+from cudaexec.cli.text import bytes_text, counted, name_of, platform_text, value_text
 
 __all__ = ["render"]
 
@@ -34,6 +34,8 @@ def render(found: dict[str, Any], *, list_weights: bool = False) -> None:
         _method(console, method)
     if found["weights"] is not None:
         _weights(console, found, list_weights)
+    for problem in found["problems"]:
+        console.print(f"[bold]problem:[/bold] {escape(problem)}")
 
 
 def _method(console: Console, method: dict[str, Any]) -> None:
@@ -80,7 +82,7 @@ def _weights(console: Console, found: dict[str, Any], list_all: bool) -> None:
     ordered = sorted(entries, key=lambda key: (-entries[key], key))
     table = Table(box=None, show_header=False, padding=(0, 2))
     for key in ordered if list_all else ordered[:LARGEST]:
-        name = key.split(":", 2)[-1]
+        name = name_of(key)
         table.add_row(escape(name), escape(shapes.get(name, "")), bytes_text(entries[key]))
     console.print(table)
     if not list_all and len(ordered) > LARGEST:

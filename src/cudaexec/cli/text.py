@@ -66,6 +66,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def name_of(key: str) -> str:
+    """Return the part of a storage key that names a weight."""
+    return key.split(":", 2)[-1]
+
+
 def bytes_text(nbytes: int) -> str:
     """Return a byte count with a binary unit: ``1.5 MiB``."""
     size = float(nbytes)

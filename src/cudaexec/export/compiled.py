@@ -129,4 +129,9 @@ def method_report(method: CompiledMethod, aliases: Mapping[str, str]) -> MethodR
 def _range_text(lowered: LoweredMethod, spec: Any) -> str:
     name = lowered.inputs[spec.input]["name"]
     high = "unbounded" if spec.maximum is None else spec.maximum
-    return f"{spec.name} = {name}.shape[{spec.dim}] in [{spec.minimum}, {high}]"
+    text = f"{spec.name} = {name}.shape[{spec.dim}] in [{spec.minimum}, {high}]"
+    if not spec.above_one:
+        return text
+    if lowered.traced_before:
+        return f"{text} (not 1: torch.export assumed more; export the module itself)"
+    return f"{text} (not 1: the model does something else there)"

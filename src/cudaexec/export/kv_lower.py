@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,10 @@ class CacheBuffers:
             if name in tensors:
                 self._tensors.setdefault(name, tensors[name])
 
+    def knows(self, name: str) -> bool:
+        """Whether a method so far has a tensor of that name."""
+        return name in self._tensors
+
     def is_buffer(self, name: str, fqn: str, tensor: torch.Tensor) -> bool:
         """Whether a method's tensor `fqn` is the buffer `name`."""
         known = self._tensors.get(name)
@@ -93,6 +98,7 @@ def lower_cache(
     names = [name for pair in buffers.spec.buffers for name in pair]
     if not any(_mentions(module, name, buffers) for name in names):
         return None
+    _refuse_unknown(method, module, buffers, names)
     spec = buffers.spec
     layers = []
     for number, pair in enumerate(spec.buffers):
@@ -126,13 +132,14 @@ def lower_cache(
         _replace(module.graph, number, layer, spec)
     module.graph.eliminate_dead_code()
     module.recompile()
+    count = "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
     return KvMethod(
         layers=entries,
         width=symbols.dimension(width),
         max_width=high,
         position_placeholder=placeholder,
         position_states=list(proof.positions.states),
-        rewrites=[f"the KV cache of {len(layers)} layers is kept by the runtime"],
+        rewrites=[f"the KV cache of {count} is kept by the runtime"],
     )
 
 
@@ -151,6 +158,19 @@ def _mentions(module: Any, name: str, buffers: CacheBuffers) -> bool:
         and buffers.is_buffer(name, str(node.target), attribute(module, str(node.target)))
         for node in module.graph.nodes
     )
+
+
+def _refuse_unknown(method: str, module: Any, buffers: CacheBuffers, names: Sequence[str]) -> None:
+    for name in names:
+        if buffers.knows(name) or _mentions(module, name, buffers):
+            continue
+        there = sorted({str(node.target) for node in module.graph.nodes if node.op == "get_attr"})
+        near = difflib.get_close_matches(name, there, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the method uses {', '.join(there[:8])}"
+        raise ExportError(
+            f"method {method!r}: KvCacheSpec.buffers names {name!r}, which the model does not have "
+            f"or the method does not use; {hint}"
+        )
 
 
 def attribute(module: Any, name: str) -> torch.Tensor:

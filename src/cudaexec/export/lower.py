@@ -37,6 +37,7 @@ class LoweredMethod:
         graph_outputs: the traced value of each graph output.
         omitted: parameters that the example left at their default, as in the manifest.
         oblivious: traced without the assumption that dynamic sizes are 2 or more.
+        traced_before: an ExportedProgram of the caller's.
         tensors: every parameter, buffer and tensor constant by FQN.
         parameters: FQNs that are parameters.
         owned: FQNs that are parameters or buffers of the module; the other tensors are constants
@@ -62,6 +63,7 @@ class LoweredMethod:
     omitted: list[dict[str, Any]] = field(default_factory=list)
     rewrites: list[str] = field(default_factory=list)
     oblivious: bool = False
+    traced_before: bool = False
     kv: KvMethod | None = None
     kv_position: int | None = None
 
@@ -103,6 +105,7 @@ def _lower(
     with oblivious_sizes(oblivious):
         lowered = _flatten(request, program, dims, cache)
     lowered.oblivious = oblivious
+    lowered.traced_before = isinstance(request.model, ExportedProgram)
     return lowered
 
 

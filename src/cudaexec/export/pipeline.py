@@ -47,7 +47,7 @@ from cudaexec.export.progress import Stages
 from cudaexec.export.report import ExportReport
 from cudaexec.export.targets import Target, code_targets
 from cudaexec.export.toolchain import Toolchain, find_compiler
-from cudaexec.export.trace import MethodRequest
+from cudaexec.export.trace import MethodRequest, training_notes
 from cudaexec.export.weights import WeightsTable
 from cudaexec.export.write import FilePair, program_method, write_files
 from cudaexec.options import ExportOptions
@@ -304,6 +304,7 @@ class _Export:
             torch_version=torch.__version__,
             compiler=self._toolchain.compiler.version,
             shared_half_cached=self._cached,
+            notes=tuple(note for request in self._requests for note in training_notes(request)),
         )
 
 

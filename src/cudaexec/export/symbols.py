@@ -28,13 +28,17 @@ _UNBOUNDED = 1 << 62
 
 @dataclass
 class SymbolSpec:
-    """A manifest symbol: the size of dimension `dim` of input leaf `input`."""
+    """A manifest symbol: the size of dimension `dim` of input leaf `input`.
+
+    `above_one`: a size of 1 is refused though the declared range has it.
+    """
 
     name: str
     minimum: int
     maximum: int | None
     input: int
     dim: int
+    above_one: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest entry."""
@@ -56,6 +60,8 @@ class SymbolTable:
         names: for each size (a SymPy expression) that is a manifest symbol as a whole, its name.
         ranges: for each SymPy symbol its lowest and highest value.
         labels: see `build_symbols`.
+        above_one: SymPy symbols whose declared range begins lower, but that torch traced for sizes
+            of 2 and more.
     """
 
     method: str
@@ -65,6 +71,7 @@ class SymbolTable:
     guards: list[dict[str, Any]] = field(default_factory=list)
     ranges: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
     labels: dict[tuple[str, int], str] = field(default_factory=dict)
+    above_one: set[Any] = field(default_factory=set)
 
     def new_name(self, input_name: str, dim: int) -> str:
         """Return the name of the symbol that is size `dim` of an input, used by no other one."""
@@ -213,6 +220,9 @@ def _collect_ranges(
             # A dynamic size of 0 is refused: reductions over nothing are errors in eager mode.
             low = max([1, *lows])
             table.ranges[symbol] = (low, min(finite) if finite else None)
+            wanted = declared is not None and declared.lower.is_Integer and declared.lower <= 1
+            if wanted and low == 2:
+                table.above_one.add(symbol)
             if traced is not None and traced.lower < low:
                 shape_env.var_to_range[symbol] = ValueRanges(low, traced.upper)
 
@@ -223,7 +233,7 @@ def _define_plain(table: SymbolTable, leaves: list[tuple[int, str, Any]]) -> Non
             continue
         name = table.new_name(input_name, dim)
         low, high = table.ranges[expr]
-        table.specs.append(SymbolSpec(name, low, high, index, dim))
+        table.specs.append(SymbolSpec(name, low, high, index, dim, expr in table.above_one))
         table.forms[expr] = [name]
 
 

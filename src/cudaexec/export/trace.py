@@ -24,6 +24,10 @@ from cudaexec.export.trace_errors import trace_error
 _NOISE_DIRECTORIES = tuple(
     str(Path(module.__file__).parent) for module in (torch, os) if module.__file__
 )
+_DIFFERENT_IN_TRAINING = (
+    torch.nn.modules.dropout._DropoutNd,
+    torch.nn.modules.batchnorm._BatchNorm,
+)
 _ASSIGNED = re.compile(r"The tensor attributes? (.*?) (?:was|were) assigned during export")
 
 
@@ -36,6 +40,23 @@ class MethodRequest:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     dynamic_shapes: Any = None
+
+
+def training_notes(request: MethodRequest) -> list[str]:
+    """Return a line for the report if parts of the model act as in training: seldom wanted."""
+    if not isinstance(request.model, torch.nn.Module):
+        return []
+    kinds = {
+        type(part).__name__
+        for part in request.model.modules()
+        if part.training and isinstance(part, _DIFFERENT_IN_TRAINING)
+    }
+    if not kinds:
+        return []
+    return [
+        f"method {request.name!r}: {', '.join(sorted(kinds))} in training mode; call model.eval() "
+        f"before the export unless that is meant"
+    ]
 
 
 @contextmanager
