@@ -14,10 +14,10 @@ BoundContainer::~BoundContainer() {
   if (uses != nullptr) uses->wait();
 }
 
-void BoundContainer::drop_graphs() {
-  if (graphs == nullptr) return;
+bool BoundContainer::drop_graphs() {
+  if (graphs == nullptr || graphs.get() == GraphSet::current()) return false;
   uses->wait();
-  graphs->clear();
+  return graphs->clear();
 }
 
 MethodCode::MethodCode(std::shared_ptr<SharedObject> code, const MethodSpec& spec,

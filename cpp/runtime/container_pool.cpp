@@ -73,13 +73,20 @@ void ContainerPool::shrink(size_t keep) {
       if (!weights_.is_current(idle_[i]->weights.get())) index = i;
     }
     if (index == idle_.size()) {
-      for (const auto& bound : idle_) bound->drop_graphs();
+      for (const auto& bound : idle_) (void)bound->drop_graphs();
       return;
     }
     victim = std::move(idle_[index]);
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(index));
     --alive_;
   }
+}
+
+bool ContainerPool::drop_graphs() {
+  bool any = false;
+  const std::lock_guard lock(mutex_);
+  for (const auto& bound : idle_) any = bound->drop_graphs() || any;
+  return any;
 }
 
 size_t ContainerPool::size() const noexcept {

@@ -47,6 +47,8 @@ class ContainerPool : private ForkMember {
   /// Destroys idle containers over replaced weights, and others until `keep` are left, which give
   /// up their CUDA graphs.
   void shrink(size_t keep);
+  /// Idle containers give up their CUDA graphs. Whether there were any.
+  bool drop_graphs();
   /// Containers alive, idle and lent.
   [[nodiscard]] size_t size() const noexcept;
   [[nodiscard]] ForkMutex& first_run() noexcept { return first_run_; }

@@ -10,6 +10,8 @@
 namespace cudaexec {
 namespace {
 
+thread_local GraphSet* current_set = nullptr;
+
 /// Whether a capture may well succeed at another time.
 bool is_broken(const std::exception& error) {
   return dynamic_cast<const cuda::CaptureBroken*>(&error) != nullptr;
@@ -62,6 +64,14 @@ void GraphSet::retire(std::unique_ptr<Entry> entry, StreamRef stream) {
   if (entry->in_place) entry->in_place->free_after(stream);
 }
 
+void GraphSet::drop(Entry& entry, StreamRef stream) {
+  if (entry.in_place) entry.in_place->free_after(stream);
+  entry.graph->free_after(stream);
+  entry.in_place.reset();
+  entry.graph.reset();
+  move(entry, GraphEvent::kDropped);
+}
+
 void GraphSet::move(Entry& entry, GraphEvent event, std::string reason) {
   entry.state = next_state(std::move(entry.state), event, std::move(reason));
   GraphStats& stats = *entry.stats;
@@ -81,8 +91,14 @@ bool GraphSet::run(Entry& entry, Container& container, const CallSite& call,
     case GraphAction::kLaunch:
       break;
   }
+  try {
+    entry.graph->prepare(call.memory, outputs);
+  } catch (const OutOfMemory&) {  // there may be room for the call without its graph
+    outputs.clear();
+    drop(entry, call.memory.stream);
+    return false;
+  }
   bool launched = false;
-  entry.graph->prepare(call.memory, outputs);
   choose(entry, container, call).launch(call, outputs, launched);  // a failure changes nothing
   stats.replays.fetch_add(1, std::memory_order_relaxed);
   method_.totals().replays.fetch_add(1, std::memory_order_relaxed);
@@ -135,15 +151,17 @@ CallGraph& GraphSet::choose(Entry& entry, Container& container, const CallSite& 
     try {
       graph = capture_graph(container, call, {true, nullptr, entry.graph->blocks()});
     } catch (const std::exception& error) {
-      if (is_broken(error) && entry.in_place->try_later()) return *entry.graph;
+      if (is_broken(error)) {
+        entry.in_place->try_later();
+        return *entry.graph;
+      }
       log(LogLevel::kInfo, str("method '", method_.spec().name, "' keeps copying for ",
                                entry.stats->inputs, ": ", error.what()));
     }
     // What cannot be captured in place, or gains nothing, is not tried again.
     if (graph == nullptr || !graph->replaces(*entry.graph)) {
       if (graph != nullptr) graph->free_after(call.memory.stream);
-      entry.in_place->free_after(call.memory.stream);
-      entry.in_place.reset();
+      entry.in_place->stop();
       return *entry.graph;
     }
     entry.in_place->add(std::move(graph));
@@ -169,12 +187,38 @@ void GraphSet::settle(Entry& entry, Failure failure) {
   entry.stats->reason = entry.state.reason;
 }
 
-void GraphSet::clear() {
+bool GraphSet::clear() {
+  bool any = false;
   for (const std::unique_ptr<Entry>& entry : entries_.all()) {
+    any = any || entry->graph != nullptr;
     entry->in_place.reset();
     entry->graph.reset();
     move(*entry, GraphEvent::kDropped);
   }
+  return any;
+}
+
+GraphSet* GraphSet::current() noexcept { return current_set; }
+
+bool GraphSet::clear_others() {
+  bool any = false;
+  for (const std::unique_ptr<Entry>& entry : entries_.all()) {
+    if (entry.get() == running_ || entry->graph == nullptr) continue;
+    drop(*entry, stream_);
+    any = true;
+  }
+  return any;
+}
+
+GraphSet::Running::Running(GraphSet& set, Entry& entry, StreamRef stream) noexcept : set_(set) {
+  set.running_ = &entry;
+  set.stream_ = stream;
+  current_set = &set;
+}
+
+GraphSet::Running::~Running() {
+  set_.running_ = nullptr;
+  current_set = nullptr;
 }
 
 }  // namespace cudaexec

@@ -33,6 +33,7 @@ class GraphSet {
   void call(Container& container, const CallSite& site, std::vector<Value>& outputs,
             const Run& run_plainly) {
     Entry& known = entry(site);
+    const Running running(*this, known, site.memory.stream);
     Failure failure;
     if (run(known, container, site, outputs, failure)) [[likely]]
       return;
@@ -40,10 +41,27 @@ class GraphSet {
     settle(known, std::move(failure));
   }
 
-  /// Gives up all graphs; their signatures are captured again by their next calls.
-  void clear();
+  /// Gives up all graphs; their signatures are captured again by their next calls. Whether there
+  /// were any.
+  bool clear();
+  /// The set that this thread is in a call of; null outside of calls.
+  [[nodiscard]] static GraphSet* current() noexcept;
+  /// In a call: gives up the graphs of other signatures, for its sake. Whether there were any.
+  bool clear_others();
 
  private:
+  struct Entry;
+  /// Makes the set current().
+  class Running {
+   public:
+    Running(GraphSet& set, Entry& entry, StreamRef stream) noexcept;
+    ~Running();
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    GraphSet& set_;
+  };
   struct Failure {        // of a capture
     std::string reason;   // empty: there was none
     bool broken = false;  // from outside
@@ -63,6 +81,8 @@ class GraphSet {
   [[nodiscard]] Entry& entry(const CallSite& call);
   [[nodiscard]] std::unique_ptr<Entry> make_entry(const CallSite& call);
   void retire(std::unique_ptr<Entry> entry, StreamRef stream);
+  /// Gives up the entry's graphs, whose memory is freed after what is on the stream now.
+  void drop(Entry& entry, StreamRef stream);
   /// Captures or launches, as the entry's state says. False if the call has to run plainly: then
   /// nothing of it is done, and settle() must follow.
   [[nodiscard]] bool run(Entry& entry, Container& container, const CallSite& call,
@@ -81,6 +101,8 @@ class GraphSet {
   MethodGraphs& method_;
   GraphMemory memory_;
   RecentList<Entry> entries_;
+  const Entry* running_ = nullptr;  // that of the call in flight,
+  StreamRef stream_;                // on this stream
 };
 
 }  // namespace cudaexec

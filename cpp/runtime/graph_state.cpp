@@ -27,8 +27,9 @@ constexpr Step kTable[kGraphPhases.size()][kGraphEvents.size()] = {
     // kWarmup
     {Step::kCount, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
      Step::kNever, Step::kStay},
-    // kCapture: a call that fails both ways says nothing about graphs
-    {Step::kNever, Step::kStay, Step::kReplay, Step::kDisable, Step::kRetry, Step::kNever,
+    // kCapture: a call that fails both ways says nothing about graphs; one runs without a capture
+    // where its graph was dropped for it
+    {Step::kStay, Step::kStay, Step::kReplay, Step::kDisable, Step::kRetry, Step::kNever,
      Step::kNever, Step::kStay},
     // kReplay
     {Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kStay, Step::kStay,
@@ -50,6 +51,7 @@ GraphState next_state(GraphState state, GraphEvent event, std::string reason) {
       break;
     case Step::kReplay:
       state.phase = GraphPhase::kReplay;
+      state.tries_left = kCaptureTries;
       break;
     case Step::kCapture:
       state.phase = GraphPhase::kCapture;

@@ -38,11 +38,14 @@ inline constexpr std::array kGraphEvents{GraphEvent::kRan,           GraphEvent:
 /// How a call in some phase is run.
 enum class GraphAction : uint8_t { kRun, kCapture, kLaunch };
 
+/// Captures in a row that may be broken before there are no more.
+inline constexpr uint32_t kCaptureTries = 3;
+
 struct GraphState {
   GraphPhase phase = GraphPhase::kEager;
-  uint32_t runs_left = 0;   // warm-up runs to go; kEager: all of them, at least one
-  std::string reason;       // kDisabled: why
-  uint32_t tries_left = 3;  // captures that may be broken before there are no more
+  uint32_t runs_left = 0;  // warm-up runs to go; kEager: all of them, at least one
+  std::string reason;      // kDisabled: why
+  uint32_t tries_left = kCaptureTries;
 
   [[nodiscard]] GraphAction action() const noexcept {
     if (phase == GraphPhase::kReplay) return GraphAction::kLaunch;

@@ -21,7 +21,7 @@ bool InPlaceGraphs::choose(const CallGraph& general, const CallSite& call) {
       // The call's stream follows every launch of it.
       found->graph->free_after(call.memory.stream);
       found->graph.reset();
-      calls_needed_ = std::min(calls_needed_, uint32_t{1} << 30) * 2;
+      calls_needed_ = calls_needed_ < kNever / 2 ? calls_needed_ * 2 : kNever;
     }
     found->addresses = addresses_;
     found->calls = 0;
@@ -29,17 +29,18 @@ bool InPlaceGraphs::choose(const CallGraph& general, const CallSite& call) {
   std::rotate(places_.begin(), found, found + 1);
   Place& place = places_.front();
   if (place.graph != nullptr) return false;
-  ++place.calls;
+  if (place.calls < kNever) ++place.calls;
   return place.calls > calls_needed_;
 }
 
 void InPlaceGraphs::add(std::unique_ptr<CallGraph> graph) noexcept {
   places_.front().graph = std::move(graph);
+  tries_left_ = kCaptureTries;
 }
 
-bool InPlaceGraphs::try_later() noexcept {
+void InPlaceGraphs::try_later() noexcept {
   places_.front().calls = 1;
-  return --tries_left_ > 0;
+  if (--tries_left_ == 0) stop();
 }
 
 void InPlaceGraphs::free_after(StreamRef stream) const {

@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "runtime/call_graph.h"
+#include "runtime/graph_state.h"
 
 namespace cudaexec {
 
@@ -23,14 +25,18 @@ class InPlaceGraphs {
   [[nodiscard]] bool choose(const CallGraph& general, const CallSite& call);
   /// Takes the graph that was worth it.
   void add(std::unique_ptr<CallGraph> graph) noexcept;
-  /// The capture was broken from outside: whether another one may be tried after some more calls.
-  [[nodiscard]] bool try_later() noexcept;
+  /// The capture was broken from outside: another one may follow after some more calls.
+  void try_later() noexcept;
+  /// There will be no more captures; the graphs that there are stay.
+  void stop() noexcept { calls_needed_ = kNever; }
   /// The graph for the addresses that choose() saw last; null if there is none.
   [[nodiscard]] CallGraph* chosen() const noexcept { return places_.front().graph.get(); }
   /// Its memory may go once what is on `stream` now is done.
   void free_after(StreamRef stream) const;
 
  private:
+  static constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
+
   struct Place {
     std::vector<const void*> addresses;
     uint32_t calls = 0;  // without a graph; 0: the place is free
@@ -42,7 +48,7 @@ class InPlaceGraphs {
   // Calls with the same addresses before a capture. Doubled whenever a graph has to go, so that
   // calls whose memory keeps changing spend ever less time on captures.
   uint32_t calls_needed_ = 16;
-  uint32_t tries_left_ = 3;  // captures that may be broken before there are no more
+  uint32_t tries_left_ = kCaptureTries;
 };
 
 }  // namespace cudaexec

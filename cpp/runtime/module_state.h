@@ -67,6 +67,9 @@ struct ModuleState {
   /// Frees everything but names and specs, once calls have ended.
   void close() noexcept;
 
+  /// In a call that finds no memory: CUDA graphs that no call is using go. Whether there were any.
+  bool give_up_idle_graphs() noexcept;
+
   /// Host memory of calls: all of it on the CPU, outputs for the host on a GPU.
   [[nodiscard]] Allocator& host_memory() noexcept { return host != nullptr ? *host : *memory; }
 

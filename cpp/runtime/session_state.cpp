@@ -1,6 +1,7 @@
 #include "runtime/session_state.h"
 
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -215,8 +216,18 @@ void SessionState::drop_graphs() {
   const std::lock_guard lock(mutex_);
   if (mutex_.interrupted()) return;
   for (const auto& container : containers_) {
-    if (container != nullptr) container->drop_graphs();
+    if (container != nullptr) (void)container->drop_graphs();
   }
+}
+
+bool SessionState::drop_idle_graphs() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!owner_.is_this_thread() && (!lock.try_lock() || mutex_.interrupted())) return false;
+  bool any = false;
+  for (const auto& container : containers_) {
+    if (container != nullptr) any = container->drop_graphs() || any;
+  }
+  return any;
 }
 
 void SessionState::drop_outdated() noexcept {

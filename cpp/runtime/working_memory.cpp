@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.h"
+
 namespace cudaexec {
 namespace {
 
@@ -36,7 +38,13 @@ WorkingMemory::Owner WorkingMemory::create(size_t limit, std::unique_ptr<Allocat
 }
 
 void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
-  void* data = statistics_.allocate(nbytes, stream);
+  void* data = nullptr;
+  try {
+    data = statistics_.allocate(nbytes, stream);
+  } catch (const OutOfMemory&) {
+    if (reclaim_ == nullptr || !reclaim_()) throw;
+    data = statistics_.allocate(nbytes, stream);
+  }
   references_.fetch_add(1, std::memory_order_relaxed);
   return data;
 }

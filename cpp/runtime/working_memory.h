@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "memory/caching_allocator.h"
 #include "memory/limiting_allocator.h"
@@ -31,6 +33,9 @@ class WorkingMemory final : public Allocator {
 
   [[nodiscard]] void* allocate(size_t nbytes, StreamRef stream) override;
   void deallocate(void* data, size_t nbytes, StreamRef stream) noexcept override;
+  /// What to do where the limit is reached, or memory runs out, before that is an error. Returns
+  /// whether it gave anything back. Set before the first use; called by any thread.
+  void set_reclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
   size_t trim() noexcept override { return caches_ ? caching_.trim() : limiting_.trim(); }
 
   [[nodiscard]] size_t current() const noexcept { return statistics_.current(); }
@@ -55,6 +60,7 @@ class WorkingMemory final : public Allocator {
   LimitingAllocator limiting_;
   CachingAllocator caching_;  // unused where the upstream caches
   StatisticsAllocator statistics_;
+  std::function<bool()> reclaim_;
   std::atomic<bool> retired_{false};
   std::atomic<int64_t> references_{1};  // the owner and every block that is out
 };

@@ -26,6 +26,7 @@ GraphState in_phase(Phase phase, uint32_t runs_left, uint32_t tries_left = 3) {
 /// What follows, written out once more: nothing if the event cannot happen.
 std::optional<Phase> expected(Phase phase, Event event, uint32_t runs_left, uint32_t tries_left) {
   const std::map<std::pair<Phase, Event>, Phase> moves{
+      {{Phase::kCapture, Event::kRan}, Phase::kCapture},
       {{Phase::kCapture, Event::kCaptured}, Phase::kReplay},
       {{Phase::kCapture, Event::kCaptureFailed}, Phase::kDisabled},
       {{Phase::kCapture, Event::kRunFailed}, Phase::kCapture},
@@ -65,15 +66,18 @@ void every_state_and_event() {
         }
         const GraphState after = next_state(before, event, "new");
         CHECK_EQ(static_cast<int>(after.phase), static_cast<int>(*wanted));
-        const bool counted = event == Event::kRan && phase != Phase::kDisabled;
+        const bool counted =
+            event == Event::kRan && (phase == Phase::kEager || phase == Phase::kWarmup);
         CHECK_EQ(after.runs_left, counted ? left - 1 : left);
         const bool gone = after.phase == Phase::kDisabled && phase != Phase::kDisabled;
         CHECK_EQ(after.reason, gone ? "new" : "why");
-        CHECK_EQ(after.tries_left, event == Event::kCaptureBroken && left > 1 ? left - 1 : left);
+        const bool broken = event == Event::kCaptureBroken && left > 1;
+        CHECK_EQ(after.tries_left,
+                 event == Event::kCaptured ? kCaptureTries : (broken ? left - 1 : left));
       }
     }
   }
-  CHECK_EQ(never, 3 * (5 + 5 + 3 + 5 + 5));
+  CHECK_EQ(never, 3 * (5 + 5 + 2 + 5 + 5));
 }
 
 void phases_decide_how_a_call_runs() {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "runtime/call_gate.h"
 #include "device/cpu_features.h"
+#include "runtime/call_gate.h"
 #include "runtime/variant_choice.h"
 #include "runtime/weight_cache.h"
 #include "runtime/weight_table.h"

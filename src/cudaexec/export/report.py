@@ -61,7 +61,7 @@ class ExportReport:
         methods: one MethodReport per method, in the order of export.
         stages: name and wall time of each stage, in the order of work.
         torch_version: of the exporting torch. compiler: name and version of the C++ compiler.
-        notes: further lines of `str(report)`; none at present.
+        notes: one line per method with parts in training mode.
         shared_half_cached: whether the compiled half that all models share was found in the cache.
     """
 
