@@ -4,10 +4,9 @@
 # Both create their virtual environments under .venv* and install everything themselves.
 
 PYTHON ?= python3
-# A machine with an NVIDIA driver takes the newest torch, any other 2.13. PyPI's are CUDA builds of some gigabytes; with
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu 2.13 is the CPU build. CUDA exports are tested with
-# TORCH='torch==2.11.*'.
-TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo 'torch>=2.11,<2.16' || echo 'torch==2.13.0')
+# A machine with an NVIDIA driver takes 2.11, with which CUDA exports are tested, any other 2.13. PyPI's are CUDA builds of
+# some gigabytes; with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu 2.13 is the CPU build.
+TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo 'torch==2.11.*' || echo 'torch==2.13.0')
 PYTEST_ARGS ?= -n 2
 
 VENV := .venv
