@@ -46,6 +46,28 @@ size_t bound(const ModuleState& state, size_t index) {
   return count;
 }
 
+/// The cache that the runtime keeps, of one session.
+Json describe_kv(const KvCacheSpec& spec, SessionState& session) {
+  Json json;
+  json["dtype"] = kv_dtype_name(spec.dtype);
+  json["position"] = session.kv().position();
+  json["capacity"] = nullptr;  // without flat layers there is no end
+  json["layers"] = Json::array();
+  for (const KvLayerSpec& layer : spec.layers) {
+    const bool flat = layer.window == 0;
+    if (flat && (json["capacity"].is_null() || layer.capacity < json["capacity"])) {
+      json["capacity"] = layer.capacity;
+    }
+    json["layers"].push_back({{"id", layer.id},
+                              {"batch", layer.batch},
+                              {"heads", layer.heads},
+                              {"head_dim", layer.head_dim},
+                              {"capacity", flat ? Json(layer.capacity) : Json(nullptr)},
+                              {"window", flat ? Json(nullptr) : Json(layer.window)}});
+  }
+  return json;
+}
+
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -109,6 +131,7 @@ std::string describe_module(const ModuleState& state) {
   json["weights_nbytes"] = nbytes;
   json["state_nbytes"] = state_nbytes;
   json["sessions"] = state.sessions.all().size();
+  if (program.kv_cache) json["kv_cache"] = describe_kv(*program.kv_cache, *state.session);
   json["methods"] = Json::array();
   for (size_t i = 0; i < program.methods.size(); ++i) {
     json["methods"].push_back(method_entry(state, i));
@@ -120,10 +143,11 @@ std::string describe_method(const ModuleState& state, size_t index) {
   return text_of(method_entry(state, index));
 }
 
-std::string describe_session(const ModuleState& state, const SessionState& session) {
+std::string describe_session(const ModuleState& state, SessionState& session) {
   Json json;
   json["state_nbytes"] = session.nbytes();
   json["bytes_per_session"] = state.bytes_per_session;
+  if (state.program->kv_cache) json["kv_cache"] = describe_kv(*state.program->kv_cache, session);
   json["methods"] = Json::array();
   for (size_t i = 0; i < state.methods.size(); ++i) {
     const CallCounts counts = session.counts(i);

@@ -124,7 +124,7 @@ std::vector<std::pair<std::string, Tensor>> snapshot(ModuleState& state, Session
 /// Module::describe_json, Method::describe_json and Session::describe_json.
 std::string describe_module(const ModuleState& state);
 std::string describe_method(const ModuleState& state, size_t index);
-std::string describe_session(const ModuleState& state, const SessionState& session);
+std::string describe_session(const ModuleState& state, SessionState& session);
 
 /// In the order of export.
 std::vector<std::string> method_names(const Program& program);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,9 +69,29 @@ def test_steps_as_eager(programs: dict[str, Path], kind: str) -> None:
             tokens = ids(width, batch)
             assert close_to(step(module, tokens), eager.step(tokens)), module.position
             assert module.position == eager.position
+        found = module.stats()["kv_cache"]
+        assert (found["position"], found["dtype"]) == (module.position, "float32")
+        rings = [layer["window"] is not None for layer in found["layers"]]
+        assert any(rings) == (kind == "ring")
+        flat = [layer["capacity"] for layer in found["layers"] if layer["capacity"] is not None]
+        assert found["capacity"] == (min(flat) if flat else None)
+        with module.session() as session:
+            assert session.stats()["kv_cache"] == {**found, "position": 0}
         stats = module.memory_stats()
         assert stats["kv_used"] <= stats["kv_mapped"] <= stats["kv_reserved"]
         assert stats["kv_mapped"] >= 2 * (64 << 10)
+
+
+def test_inspect_shows_the_cache(programs: dict[str, Path]) -> None:
+    pytest.importorskip("typer")
+    done = subprocess.run(
+        [sys.executable, "-m", "cudaexec", "inspect", str(programs["ring"])],
+        capture_output=True, text=True, check=True,
+        env={"COLUMNS": "200", "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert "KV cache  float32\n" in done.stdout
+    assert "  1 layer: 1500 tokens, 2 heads of 16\n" in done.stdout
+    assert "  1 layer: window of 40 tokens, 2 heads of 16\n" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["flat", "ring"])

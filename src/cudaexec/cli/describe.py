@@ -31,9 +31,10 @@ def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
 
     Returns:
         A JSON-like dict: ``program`` and ``weights`` (sizes in bytes), ``producer``, ``platform``,
-        ``methods``, ``problems`` (why `load` would refuse these weights, as far as names and sizes
-        tell; their contents are not read). A method's ``variants`` have ``text``, ``runs_on``
-        (devices of this machine) and ``reasons`` (why not on others).
+        ``methods``, ``kv_cache`` (as in the manifest; None without one), ``problems`` (why `load`
+        would refuse these weights, as far as names and sizes tell; their contents are not read). A
+        method's ``variants`` have ``text``, ``runs_on`` (devices of this machine) and ``reasons``
+        (why not on others).
 
     Raises:
         FormatError: a file is damaged. FileError: a file cannot be read.
@@ -54,6 +55,7 @@ def describe(pte: Path, ptd: Path | None) -> dict[str, Any]:
         "producer": manifest.get("producer"),
         "platform": manifest.get("platform"),
         "aliases": manifest.get("aliases", {}),
+        "kv_cache": manifest.get("kv_cache"),
         "methods": [
             _method(method, _entry(manifest, method["name"]), here.get(method["name"], []))
             for method in program["methods"]

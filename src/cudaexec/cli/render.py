@@ -32,6 +32,8 @@ def render(found: dict[str, Any], *, list_weights: bool = False) -> None:
         console.print(f"  runs on: {escape(platform_text(found['platform']))}")
     for method in found["methods"]:
         _method(console, method)
+    if found["kv_cache"] is not None:
+        _kv_cache(console, found["kv_cache"])
     if found["weights"] is not None:
         _weights(console, found, list_weights)
     for problem in found["problems"]:
@@ -65,6 +67,22 @@ def _method(console: Console, method: dict[str, Any]) -> None:
         console.print(f"  delegate: {escape(delegate['id'])}, {bytes_text(delegate['nbytes'])}")
     if method["operators"]:
         console.print(f"  ExecuTorch operators: {escape(', '.join(method['operators']))}")
+
+
+def _kv_cache(console: Console, cache: dict[str, Any]) -> None:
+    """Print one line per kind of layer."""
+    console.print(f"\n[bold]KV cache[/bold]  {cache['dtype']}")
+    kinds: dict[str, list[int]] = {}
+    for layer in cache["layers"]:
+        tokens = (
+            f"window of {layer['window']}" if layer["policy"] == "ring" else f"{layer['capacity']}"
+        )
+        kind = f"{tokens} tokens, {layer['heads']} heads of {layer['head_dim']}"
+        if layer["batch"] != 1:
+            kind += f", batch {layer['batch']}"
+        kinds.setdefault(kind, []).append(layer["id"])
+    for kind, ids in kinds.items():
+        console.print(f"  {counted(len(ids), 'layer')}: {kind}")
 
 
 def _weights(console: Console, found: dict[str, Any], list_all: bool) -> None:
