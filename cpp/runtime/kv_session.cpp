@@ -137,11 +137,12 @@ void KvSession::check_positions(const KvUse::Method& method, std::span<const Val
     for (int64_t t = 0; t < count; ++t) {
       const int64_t found = element(*tensor, offset + t * stride);
       if (found == expected + t) continue;
-      throw InputError(str(method.what, ": input '", method.position_name, "': token ", t,
-                           " has position ", found, "; the session holds ", expected,
-                           " tokens, so positions ", expected, " to ", expected + width - 1,
-                           " are expected; pass position + arange(", width,
-                           "), or rewind() the session first"));
+      throw InputError(
+          str(method.what, ": input '", method.position_name, "': token ", t, " has position ",
+              found, "; the session holds ", expected, " tokens, so ",
+              width == 1 ? str("position ", expected, " is")
+                         : str("positions ", expected, " to ", expected + width - 1, " are"),
+              " expected; pass position + arange(", width, "), or rewind() the session first"));
     }
   });
 }

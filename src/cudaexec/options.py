@@ -62,8 +62,12 @@ class ExportOptions:
         Raises:
             ValueError: a level that does not exist, none at all, or one named twice; another
                 `gemm` than the two.
-            TypeError: `kv_cache` is no KvCacheSpec.
+            TypeError: `kv_cache` is no KvCacheSpec, `cpu_levels` is one name.
         """
+        if isinstance(self.cpu_levels, str):
+            raise TypeError(
+                f"ExportOptions.cpu_levels: expected a tuple of names, got {self.cpu_levels!r}"
+            )
         unknown = [level for level in self.cpu_levels if level not in CPU_LEVELS]
         if unknown or not self.cpu_levels or len(set(self.cpu_levels)) != len(self.cpu_levels):
             raise ValueError(

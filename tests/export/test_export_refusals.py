@@ -255,6 +255,8 @@ def test_options_know_their_names():
     for levels in ((), ("x86-64-v5",), ("x86-64-v3", "x86-64-v3")):
         with pytest.raises(ValueError, match="cpu_levels"):
             ExportOptions(cpu_levels=levels)
+    with pytest.raises(TypeError, match="expected a tuple of names, got 'x86-64-v3'"):
+        ExportOptions(cpu_levels="x86-64-v3")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         ExportOptions().strict = True
 

@@ -101,7 +101,7 @@ class CacheProof:
             if window is not None:
                 expected &= keys > tokens - window
             if not torch.equal(allowed[mask], expected):
-                what = "causal" if window is None else f"a window of {window} tokens"
+                what = f"a window of {window} tokens" if window else "causal"
                 raise NoCacheError(
                     f"the mask of layer {number} is not {what}: at position {position}, with a "
                     f"step of {width}, {_difference(allowed[mask], expected)}"
