@@ -14,10 +14,16 @@ BoundContainer::~BoundContainer() {
   if (uses != nullptr) uses->wait();
 }
 
-bool BoundContainer::drop_graphs() {
+void BoundContainer::drop_graphs() {
+  if (graphs == nullptr) return;
+  uses->wait();
+  graphs->clear();
+}
+
+bool BoundContainer::yield_graphs() {
   if (graphs == nullptr || graphs.get() == GraphSet::current()) return false;
   uses->wait();
-  return graphs->clear();
+  return graphs->yield_all();
 }
 
 MethodCode::MethodCode(std::shared_ptr<SharedObject> code, const MethodSpec& spec,

@@ -36,8 +36,10 @@ struct BoundContainer {
   std::shared_ptr<StreamUses> uses;  // on a GPU; of one session's containers, the session's
   std::unique_ptr<GraphSet> graphs;  // null where calls never become CUDA graphs
 
-  /// Gives up the graphs, after waiting for the GPU; not in a call of them. Whether there were any.
-  bool drop_graphs();
+  /// Gives up the graphs, after waiting for the GPU.
+  void drop_graphs();
+  /// The same for a call that finds no memory, unless that is one of these. Whether there were any.
+  bool yield_graphs();
   // Kept between calls so that they need no allocation.
   std::vector<Tensor> inputs, outputs;
   std::vector<const Storage*> input_storages;

@@ -73,7 +73,7 @@ void ContainerPool::shrink(size_t keep) {
       if (!weights_.is_current(idle_[i]->weights.get())) index = i;
     }
     if (index == idle_.size()) {
-      for (const auto& bound : idle_) (void)bound->drop_graphs();
+      for (const auto& bound : idle_) bound->drop_graphs();
       return;
     }
     victim = std::move(idle_[index]);
@@ -82,10 +82,10 @@ void ContainerPool::shrink(size_t keep) {
   }
 }
 
-bool ContainerPool::drop_graphs() {
+bool ContainerPool::yield_graphs() {
   bool any = false;
   const std::lock_guard lock(mutex_);
-  for (const auto& bound : idle_) any = bound->drop_graphs() || any;
+  for (const auto& bound : idle_) any = bound->yield_graphs() || any;
   return any;
 }
 

@@ -47,8 +47,9 @@ class ContainerPool : private ForkMember {
   /// Destroys idle containers over replaced weights, and others until `keep` are left, which give
   /// up their CUDA graphs.
   void shrink(size_t keep);
-  /// Idle containers give up their CUDA graphs. Whether there were any.
-  bool drop_graphs();
+  /// Idle containers give up their CUDA graphs to a call that finds no memory. Whether there were
+  /// any.
+  bool yield_graphs();
   /// Containers alive, idle and lent.
   [[nodiscard]] size_t size() const noexcept;
   [[nodiscard]] ForkMutex& first_run() noexcept { return first_run_; }

@@ -64,12 +64,12 @@ void GraphSet::retire(std::unique_ptr<Entry> entry, StreamRef stream) {
   if (entry->in_place) entry->in_place->free_after(stream);
 }
 
-void GraphSet::drop(Entry& entry, StreamRef stream) {
+void GraphSet::yield(Entry& entry, StreamRef stream) {
   if (entry.in_place) entry.in_place->free_after(stream);
   entry.graph->free_after(stream);
   entry.in_place.reset();
   entry.graph.reset();
-  move(entry, GraphEvent::kDropped);
+  move(entry, GraphEvent::kYielded);
 }
 
 void GraphSet::move(Entry& entry, GraphEvent event, std::string reason) {
@@ -95,7 +95,7 @@ bool GraphSet::run(Entry& entry, Container& container, const CallSite& call,
     entry.graph->prepare(call.memory, outputs);
   } catch (const OutOfMemory&) {  // there may be room for the call without its graph
     outputs.clear();
-    drop(entry, call.memory.stream);
+    yield(entry, call.memory.stream);
     return false;
   }
   bool launched = false;
@@ -187,24 +187,33 @@ void GraphSet::settle(Entry& entry, Failure failure) {
   entry.stats->reason = entry.state.reason;
 }
 
-bool GraphSet::clear() {
-  bool any = false;
+void GraphSet::clear() {
   for (const std::unique_ptr<Entry>& entry : entries_.all()) {
-    any = any || entry->graph != nullptr;
     entry->in_place.reset();
     entry->graph.reset();
     move(*entry, GraphEvent::kDropped);
+  }
+}
+
+bool GraphSet::yield_all() {
+  bool any = false;
+  for (const std::unique_ptr<Entry>& entry : entries_.all()) {
+    if (entry->graph == nullptr) continue;
+    entry->in_place.reset();
+    entry->graph.reset();
+    move(*entry, GraphEvent::kYielded);
+    any = true;
   }
   return any;
 }
 
 GraphSet* GraphSet::current() noexcept { return current_set; }
 
-bool GraphSet::clear_others() {
+bool GraphSet::yield_others() {
   bool any = false;
   for (const std::unique_ptr<Entry>& entry : entries_.all()) {
     if (entry.get() == running_ || entry->graph == nullptr) continue;
-    drop(*entry, stream_);
+    yield(*entry, stream_);
     any = true;
   }
   return any;

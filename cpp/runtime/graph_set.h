@@ -41,13 +41,15 @@ class GraphSet {
     settle(known, std::move(failure));
   }
 
-  /// Gives up all graphs; their signatures are captured again by their next calls. Whether there
+  /// Gives up all graphs; their signatures are captured again by their next calls.
+  void clear();
+  /// The same for calls that find no memory: captures follow after some more calls. Whether there
   /// were any.
-  bool clear();
+  bool yield_all();
   /// The set that this thread is in a call of; null outside of calls.
   [[nodiscard]] static GraphSet* current() noexcept;
-  /// In a call: gives up the graphs of other signatures, for its sake. Whether there were any.
-  bool clear_others();
+  /// The same in a call of this set, for the graphs of other signatures.
+  bool yield_others();
 
  private:
   struct Entry;
@@ -82,7 +84,7 @@ class GraphSet {
   [[nodiscard]] std::unique_ptr<Entry> make_entry(const CallSite& call);
   void retire(std::unique_ptr<Entry> entry, StreamRef stream);
   /// Gives up the entry's graphs, whose memory is freed after what is on the stream now.
-  void drop(Entry& entry, StreamRef stream);
+  void yield(Entry& entry, StreamRef stream);
   /// Captures or launches, as the entry's state says. False if the call has to run plainly: then
   /// nothing of it is done, and settle() must follow.
   [[nodiscard]] bool run(Entry& entry, Container& container, const CallSite& call,

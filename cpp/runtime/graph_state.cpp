@@ -1,5 +1,6 @@
 #include "runtime/graph_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -8,6 +9,8 @@
 namespace cudaexec {
 namespace {
 
+constexpr uint32_t kMostDoublings = 20;
+
 enum class Step : uint8_t {
   kStay,
   kCount,    // one warm-up run is done
@@ -15,28 +18,28 @@ enum class Step : uint8_t {
   kCapture,  // capture at the next call
   kRetry,    // the same, a few times
   kDisable,
+  kYield,  // warm up again, for longer each time
   kNever,  // this event cannot happen here
 };
 
 // Rows: phases. Columns: ran, run failed, captured, capture failed, capture broken, launched,
-// launch failed, dropped.
+// launch failed, dropped, yielded.
 constexpr Step kTable[kGraphPhases.size()][kGraphEvents.size()] = {
     // kEager
     {Step::kCount, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
-     Step::kNever, Step::kStay},
+     Step::kNever, Step::kStay, Step::kNever},
     // kWarmup
     {Step::kCount, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
-     Step::kNever, Step::kStay},
-    // kCapture: a call that fails both ways says nothing about graphs; one runs without a capture
-    // where its graph was dropped for it
-    {Step::kStay, Step::kStay, Step::kReplay, Step::kDisable, Step::kRetry, Step::kNever,
-     Step::kNever, Step::kStay},
+     Step::kNever, Step::kStay, Step::kNever},
+    // kCapture: a call that fails both ways says nothing about graphs
+    {Step::kNever, Step::kStay, Step::kReplay, Step::kDisable, Step::kRetry, Step::kNever,
+     Step::kNever, Step::kStay, Step::kNever},
     // kReplay
     {Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kStay, Step::kStay,
-     Step::kCapture},
+     Step::kCapture, Step::kYield},
     // kDisabled
     {Step::kStay, Step::kStay, Step::kNever, Step::kNever, Step::kNever, Step::kNever, Step::kNever,
-     Step::kStay},
+     Step::kStay, Step::kNever},
 };
 
 }  // namespace
@@ -65,6 +68,11 @@ GraphState next_state(GraphState state, GraphEvent event, std::string reason) {
     case Step::kDisable:
       state.phase = GraphPhase::kDisabled;
       state.reason = std::move(reason);
+      break;
+    case Step::kYield:
+      state.phase = GraphPhase::kWarmup;
+      state.runs_left = kRunsAfterYield << std::min(state.yields, kMostDoublings);
+      ++state.yields;
       break;
     case Step::kNever:
       throw InternalError(str("a CUDA graph in phase '", graph_phase_name(state.phase),
@@ -107,6 +115,8 @@ const char* graph_event_name(GraphEvent event) noexcept {
       return "launch failed";
     case GraphEvent::kDropped:
       return "dropped";
+    case GraphEvent::kYielded:
+      return "yielded";
   }
   return "?";
 }

@@ -25,15 +25,16 @@ enum class GraphEvent : uint8_t {
   kLaunched,       // a graph was launched
   kLaunchFailed,   // a launch was refused; nothing of it ran
   kDropped,        // the graph, if there is one, was given up: memory was asked back
+  kYielded,        // the graph was given up, since a call found no memory
 };
 
 inline constexpr std::array kGraphPhases{GraphPhase::kEager, GraphPhase::kWarmup,
                                          GraphPhase::kCapture, GraphPhase::kReplay,
                                          GraphPhase::kDisabled};
-inline constexpr std::array kGraphEvents{GraphEvent::kRan,           GraphEvent::kRunFailed,
-                                         GraphEvent::kCaptured,      GraphEvent::kCaptureFailed,
-                                         GraphEvent::kCaptureBroken, GraphEvent::kLaunched,
-                                         GraphEvent::kLaunchFailed,  GraphEvent::kDropped};
+inline constexpr std::array kGraphEvents{
+    GraphEvent::kRan,           GraphEvent::kRunFailed,     GraphEvent::kCaptured,
+    GraphEvent::kCaptureFailed, GraphEvent::kCaptureBroken, GraphEvent::kLaunched,
+    GraphEvent::kLaunchFailed,  GraphEvent::kDropped,       GraphEvent::kYielded};
 
 /// How a call in some phase is run.
 enum class GraphAction : uint8_t { kRun, kCapture, kLaunch };
@@ -41,11 +42,15 @@ enum class GraphAction : uint8_t { kRun, kCapture, kLaunch };
 /// Captures in a row that may be broken before there are no more.
 inline constexpr uint32_t kCaptureTries = 3;
 
+/// Runs before a capture after the first graph that was given up for want of memory.
+inline constexpr uint32_t kRunsAfterYield = 16;
+
 struct GraphState {
   GraphPhase phase = GraphPhase::kEager;
   uint32_t runs_left = 0;  // warm-up runs to go; kEager: all of them, at least one
   std::string reason;      // kDisabled: why
   uint32_t tries_left = kCaptureTries;
+  uint32_t yields = 0;  // each makes the next capture wait for twice as many runs
 
   [[nodiscard]] GraphAction action() const noexcept {
     if (phase == GraphPhase::kReplay) return GraphAction::kLaunch;

@@ -135,7 +135,7 @@ ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& loa
       sessions(program->methods.size()),
       bytes_per_session(state_nbytes(*program)) {
   check_graph_options(options.graphs, *program);
-  if (options.graphs.on) memory->set_reclaim([this] { return give_up_idle_graphs(); });
+  if (options.graphs.on) memory->set_reclaim([this] { return yield_graphs(); });
   const ThreadLimit limit(options.threads);
   for (size_t i = 0; i < program->methods.size(); ++i) {
     methods.push_back(std::make_unique<MethodRuntime>(*program, i, weights, options, *memory));
@@ -152,15 +152,15 @@ ModuleState::ModuleState(std::unique_ptr<Program> loaded, const LoadOptions& loa
 
 ModuleState::~ModuleState() { close(); }
 
-bool ModuleState::give_up_idle_graphs() noexcept {
+bool ModuleState::yield_graphs() noexcept {
   try {
     GraphSet* const running = GraphSet::current();
-    bool any = running != nullptr && running->clear_others();
+    bool any = running != nullptr && running->yield_others();
     for (const auto& method : methods) {
-      if (method->pool != nullptr) any = method->pool->drop_graphs() || any;
+      if (method->pool != nullptr) any = method->pool->yield_graphs() || any;
     }
-    any = session->drop_idle_graphs() || any;
-    for (const auto& other : sessions.all()) any = other->drop_idle_graphs() || any;
+    any = session->yield_graphs() || any;
+    for (const auto& other : sessions.all()) any = other->yield_graphs() || any;
     return any;
   } catch (const std::exception& error) {
     report_cleanup_failure("giving up CUDA graphs", error.what());

@@ -68,7 +68,7 @@ struct ModuleState {
   void close() noexcept;
 
   /// In a call that finds no memory: CUDA graphs that no call is using go. Whether there were any.
-  bool give_up_idle_graphs() noexcept;
+  bool yield_graphs() noexcept;
 
   /// Host memory of calls: all of it on the CPU, outputs for the host on a GPU.
   [[nodiscard]] Allocator& host_memory() noexcept { return host != nullptr ? *host : *memory; }

@@ -216,16 +216,16 @@ void SessionState::drop_graphs() {
   const std::lock_guard lock(mutex_);
   if (mutex_.interrupted()) return;
   for (const auto& container : containers_) {
-    if (container != nullptr) (void)container->drop_graphs();
+    if (container != nullptr) container->drop_graphs();
   }
 }
 
-bool SessionState::drop_idle_graphs() {
+bool SessionState::yield_graphs() {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (!owner_.is_this_thread() && (!lock.try_lock() || mutex_.interrupted())) return false;
   bool any = false;
   for (const auto& container : containers_) {
-    if (container != nullptr) any = container->drop_graphs() || any;
+    if (container != nullptr) any = container->yield_graphs() || any;
   }
   return any;
 }

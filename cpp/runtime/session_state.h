@@ -61,9 +61,9 @@ class SessionState {
   void drop_outdated() noexcept;
   /// Gives up the CUDA graphs of its containers, after the call in flight.
   void drop_graphs();
-  /// The same without waiting for a call of another thread, in the middle of one of this thread.
-  /// Whether there were any.
-  bool drop_idle_graphs();
+  /// The same for a call of this thread that finds no memory; nothing while another thread is in a
+  /// call of this session. Whether there were any.
+  bool yield_graphs();
 
   // What follows is called with a SessionLock held.
 

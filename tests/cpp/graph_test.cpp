@@ -26,11 +26,11 @@ GraphState in_phase(Phase phase, uint32_t runs_left, uint32_t tries_left = 3) {
 /// What follows, written out once more: nothing if the event cannot happen.
 std::optional<Phase> expected(Phase phase, Event event, uint32_t runs_left, uint32_t tries_left) {
   const std::map<std::pair<Phase, Event>, Phase> moves{
-      {{Phase::kCapture, Event::kRan}, Phase::kCapture},
       {{Phase::kCapture, Event::kCaptured}, Phase::kReplay},
       {{Phase::kCapture, Event::kCaptureFailed}, Phase::kDisabled},
       {{Phase::kCapture, Event::kRunFailed}, Phase::kCapture},
       {{Phase::kReplay, Event::kLaunched}, Phase::kReplay},
+      {{Phase::kReplay, Event::kYielded}, Phase::kWarmup},
       {{Phase::kReplay, Event::kLaunchFailed}, Phase::kReplay},
       {{Phase::kDisabled, Event::kRan}, Phase::kDisabled},
       {{Phase::kDisabled, Event::kRunFailed}, Phase::kDisabled},
@@ -68,7 +68,9 @@ void every_state_and_event() {
         CHECK_EQ(static_cast<int>(after.phase), static_cast<int>(*wanted));
         const bool counted =
             event == Event::kRan && (phase == Phase::kEager || phase == Phase::kWarmup);
-        CHECK_EQ(after.runs_left, counted ? left - 1 : left);
+        const bool yielded = event == Event::kYielded;
+        CHECK_EQ(after.runs_left, yielded ? kRunsAfterYield : (counted ? left - 1 : left));
+        CHECK_EQ(after.yields, yielded ? 1u : 0u);
         const bool gone = after.phase == Phase::kDisabled && phase != Phase::kDisabled;
         CHECK_EQ(after.reason, gone ? "new" : "why");
         const bool broken = event == Event::kCaptureBroken && left > 1;
@@ -77,7 +79,7 @@ void every_state_and_event() {
       }
     }
   }
-  CHECK_EQ(never, 3 * (5 + 5 + 2 + 5 + 5));
+  CHECK_EQ(never, 3 * (6 + 6 + 4 + 5 + 6));
 }
 
 void phases_decide_how_a_call_runs() {
@@ -98,6 +100,21 @@ void warmup_counts_good_runs() {
     phases += graph_phase_name(state.phase)[0];
   }
   CHECK_EQ(phases, "wwwwcrrcr");
+}
+
+void captures_wait_longer_after_each_yield() {
+  GraphState state = in_phase(Phase::kReplay, 0);
+  for (const uint32_t runs : {16u, 32u, 64u}) {
+    state = next_state(state, Event::kYielded);
+    for (uint32_t i = 0; i < runs; ++i) {
+      CHECK(state.phase == Phase::kWarmup);
+      state = next_state(state, Event::kRan);
+    }
+    CHECK(state.phase == Phase::kCapture);
+    state = next_state(state, Event::kCaptured);
+  }
+  state.yields = 1000;
+  CHECK_EQ(next_state(state, Event::kYielded).runs_left, 16u << 20);
 }
 
 // ---- keys --------------------------------------------------------------------------------------
@@ -242,6 +259,7 @@ int main(int argc, char** argv) {
              {{"every_state_and_event", every_state_and_event},
               {"phases_decide_how_a_call_runs", phases_decide_how_a_call_runs},
               {"warmup_counts_good_runs", warmup_counts_good_runs},
+              {"captures_wait_longer_after_each_yield", captures_wait_longer_after_each_yield},
               {"keys_tell_signatures_apart", keys_tell_signatures_apart},
               {"keys_ignore_what_does_not_matter", keys_ignore_what_does_not_matter},
               {"keys_name_the_difference", keys_name_the_difference},

@@ -74,6 +74,7 @@ UNITS = {
             "every_state_and_event",
             "phases_decide_how_a_call_runs",
             "warmup_counts_good_runs",
+            "captures_wait_longer_after_each_yield",
             "keys_tell_signatures_apart",
             "keys_ignore_what_does_not_matter",
             "keys_name_the_difference",
