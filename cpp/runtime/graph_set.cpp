@@ -108,10 +108,14 @@ bool GraphSet::run(Entry& entry, Container& container, const CallSite& call,
 bool GraphSet::capture(Entry& entry, Container& container, const CallSite& call,
                        std::vector<Value>& outputs, Failure& failure) {
   std::unique_ptr<CallGraph> graph;
+  std::optional<InPlaceGraphs> in_place;
   bool launched = false;
   try {
     graph = capture_graph(container, call, {call.memory.bound != nullptr, call.memory.bound});
     graph->prepare(call.memory, outputs);
+    if (method_.options().in_place && entry.bound == nullptr && graph->gains_in_place()) {
+      in_place.emplace(*graph, call);
+    }
     graph->launch(call, outputs, launched);
   } catch (const std::exception& error) {
     if (!launched) {
@@ -124,13 +128,12 @@ bool GraphSet::capture(Entry& entry, Container& container, const CallSite& call,
       return false;
     }
     entry.graph = std::move(graph);
+    entry.in_place = std::move(in_place);
     move(entry, GraphEvent::kCaptured);
     throw;
   }
   entry.graph = std::move(graph);
-  if (method_.options().in_place && entry.bound == nullptr && entry.graph->gains_in_place()) {
-    entry.in_place.emplace(*entry.graph, call);
-  }
+  entry.in_place = std::move(in_place);
   move(entry, GraphEvent::kCaptured);
   entry.stats->captures.fetch_add(1, std::memory_order_relaxed);
   method_.totals().captures.fetch_add(1, std::memory_order_relaxed);

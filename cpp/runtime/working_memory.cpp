@@ -42,7 +42,8 @@ void* WorkingMemory::allocate(size_t nbytes, StreamRef stream) {
   try {
     data = statistics_.allocate(nbytes, stream);
   } catch (const OutOfMemory&) {
-    if (reclaim_ == nullptr || !reclaim_()) throw;
+    // What can never fit is worth nobody's memory.
+    if (reclaim_ == nullptr || nbytes > limiting_.limit() || !reclaim_()) throw;
     data = statistics_.allocate(nbytes, stream);
   }
   references_.fetch_add(1, std::memory_order_relaxed);

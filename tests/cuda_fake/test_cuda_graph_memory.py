@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import cudaexec
+from cuda_fake import programs
 from cuda_fake.fake import FakeDriver
 from cuda_fake.graph_calls import X, graphs, host, on_gpu, phase
+from cuda_fake.programs import Code, Method, Once
 
 GRAPHS = cudaexec.GraphOptions(warmup=1)
 SLAB = 256 << 10  # what the graphs of one container hold at least
@@ -97,6 +99,22 @@ def test_graphs_of_other_signatures(emulated: FakeDriver, open_size: Callable[..
         found = graphs(module, "scale")["keys"]
         assert [key["nbytes"] for key in found] == [0, 0], found
         del kept, x, y
+
+
+def test_what_can_never_fit_costs_no_graph(
+    emulated: FakeDriver, once: Once, tmp_path: Path
+) -> None:
+    code = [Code(programs.code(once, "SCALE"))]
+    methods = [Method("small", "SCALE", code, 4), Method("large", "SCALE", code, 100_000)]
+    with load(programs.write(tmp_path / "sizes", methods), SLAB + ROOM) as module:
+        for _ in range(4):
+            module.method("small")(on_gpu(X))
+        large = on_gpu(np.zeros(100_000, np.float32))
+        for _ in range(3):
+            with pytest.raises(cudaexec.OutOfMemory, match="400000"):
+                module.method("large")(large)
+        assert phase(module, "small") == "replay"
+        del large
 
 
 @pytest.mark.slow
